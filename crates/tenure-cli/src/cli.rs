@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd;
-use crate::config::settings_table::{self, Knob};
-use crate::config::{Config, Sources};
+use crate::config::settings_table::{self, SettingDefinition};
+use crate::config::{Config, ConfigSources};
 use crate::exit::Exit;
 
 /// Assigns each shard to one process at a time, never to two
@@ -48,7 +48,7 @@ pub(crate) struct Global {
     /// Configuration file in TOML; default: ./tenure.toml, then the user's tenure/config.toml [env: TENURE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Value of any setting; repeatable. `tenure config show` lists all settings
+    /// Set any setting, such as ttl=10s; repeatable. `tenure config show` lists all settings
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(&'static str, String)>,
 }
@@ -73,7 +73,7 @@ impl Global {
     pub(crate) fn sources(
         &self,
         mut flags: BTreeMap<&'static str, String>,
-    ) -> Result<Sources, Exit> {
+    ) -> Result<ConfigSources, Exit> {
         for (name, given) in [
             ("store", &self.store),
             ("cluster", &self.cluster),
@@ -94,7 +94,7 @@ impl Global {
             .map(|(name, text)| (lossy(name), lossy(text)))
             .collect();
         let set = self.set.iter().map(|(name, _)| *name).collect();
-        Ok(Sources::new(flags, set, env, self.config.clone()))
+        Ok(ConfigSources::new(flags, set, env, self.config.clone()))
     }
 
     /// The configuration, or an error that lists all of its problems.
@@ -104,7 +104,7 @@ impl Global {
     pub(crate) fn load(
         &self,
         flags: BTreeMap<&'static str, String>,
-        takes: fn(&Knob) -> bool,
+        takes: fn(&SettingDefinition) -> bool,
     ) -> Result<Config, Exit> {
         let mut problems: Vec<String> = self
             .set
@@ -137,16 +137,16 @@ fn lossy(text: std::ffi::OsString) -> String {
 /// Top-level commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Up(cmd::up::Up),
-    Exec(cmd::exec::Exec),
+    Up(cmd::up::UpCommand),
+    Exec(cmd::exec::ExecCommand),
     Sidecar(cmd::sidecar::SidecarCommand),
     Router(cmd::router::RouterCommand),
     Planner(cmd::planner::PlannerCommand),
-    Status(cmd::status::Status),
-    Cluster(cmd::cluster::Cluster),
+    Status(cmd::status::StatusCommand),
+    Cluster(cmd::cluster::ClusterCommand),
     Node(cmd::node::NodeCommand),
-    Keyspace(cmd::keyspace::Keyspace),
-    Shard(cmd::shard::Shard),
+    Keyspace(cmd::keyspace::KeyspaceCommand),
+    Shard(cmd::shard::ShardCommand),
     Queue(cmd::queue::QueueCommand),
     Store(cmd::store::StoreCommand),
     Task(cmd::task::TaskCommand),
@@ -160,7 +160,7 @@ pub(crate) enum Command {
     #[command(name = "__bench-node", hide = true)]
     BenchNode(cmd::bench::BenchNode),
     #[command(flatten)]
-    Hidden(cmd::exec::internal_commands::Hidden),
+    Hidden(cmd::exec::internal_commands::InternalCommand),
 }
 
 /// Headings of the top-level help, with their commands.

@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 use config::Config;
-use config::settings_table::Knob;
+use config::settings_table::SettingDefinition;
 use exit::Exit;
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
         | Command::Schedule(_)
         | Command::Sim(_)
         | Command::Bench(_) => global.load(Default::default(), |_| false)?,
-        _ => global.load(Default::default(), Knob::is_operators)?,
+        _ => global.load(Default::default(), SettingDefinition::is_operators)?,
     };
     start_logging(&config)?;
     let runtime = tokio::runtime::Runtime::new()

@@ -5,7 +5,7 @@ mod test_cluster;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tenure_core::keys;
-use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
 use tenure_store::servers::nats;
 use tenure_store::servers::postgres::Postgres;
 use test_cluster::{TestCluster, ran};
@@ -116,7 +116,7 @@ fn a_bare_command_says_which_store_it_needs() {
 
 #[test]
 fn a_nats_server_is_examined_down_to_its_fsync_interval() {
-    let server = nats::Options::new()
+    let server = nats::NatsOptions::new()
         .storage("sync_interval: always")
         .start();
     let url = server.url("shop");
@@ -216,7 +216,7 @@ fn a_user_who_may_only_look_fails_at_the_first_write() {
 
 #[test]
 fn an_etcd_server_is_examined_with_its_leases_and_members() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let url = etcd.url("shop");
     let report = ran(&["store", "check", "--json", "--store", &url])
         .with(0)

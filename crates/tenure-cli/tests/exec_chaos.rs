@@ -167,7 +167,7 @@ fn pause_under_a_plain_lock(options: &[&str], resource: Option<&Path>) -> tenure
     until("the first gives up", || {
         first.0.try_wait().unwrap().is_some()
     });
-    site.verdict(&tenure_judge::Demands::default())
+    site.verdict(&tenure_judge::Requirements::default())
 }
 
 fn plain_locks_and_unfenced_writers_are_caught() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tenure::{Handler, Hashed, Node};
-use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
 use test_cluster::{Ran, TestCluster, has, tenure};
 
 /// What a stop may take, whatever the store does.
@@ -127,7 +127,7 @@ fn a_leader_whose_store_is_locked_is_gone_within_five_seconds() {
 #[test]
 fn a_leader_whose_server_stands_still_is_gone_within_five_seconds() {
     let shop = TestCluster::new();
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let url = format!("etcd://127.0.0.1:{}/test", etcd.port(0));
     let run = |args: &[&str]| {
         let output = tenure(&[&["--store", &url, "--cluster", "shop"], args].concat()).output();

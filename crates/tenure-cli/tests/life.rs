@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::Rejoin;
+use tenure::RejoinMode;
 use test_cluster::{TestCluster, has, problems};
 
 fn settled_two() -> (TestCluster, [tenure::Node; 2]) {
@@ -206,7 +206,7 @@ fn a_frozen_cluster_says_why_and_a_rebalance_evens_out_without_the_usual_waits()
 #[test]
 fn a_node_that_comes_back_late_is_a_problem_until_it_is_activated() {
     let shop = TestCluster::with_lively_orders(8);
-    let manual = |b: tenure::Builder| b.rejoin(Rejoin::Manual);
+    let manual = |b: tenure::Builder| b.rejoin(RejoinMode::Manual);
     let a = shop.node_with("a", 8, manual);
     let _b = shop.node_with("b", 8, manual);
     // Who dies before that may have been dead before the other's start.

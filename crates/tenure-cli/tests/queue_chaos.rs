@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use queue_support::*;
 use rustix::process::Signal;
 use serde_json::Value;
-use tenure_store::servers::s3::S3;
+use tenure_store::servers::s3::S3Service;
 
 const WORKERS: usize = 8;
 /// Leaves its mark, and then takes a moment in which it may be killed.
@@ -52,7 +52,7 @@ fn whatever_is_killed_and_stopped_every_task_is_finished_and_nothing_is_done_twi
     let tasks: usize = setting("QUEUE_CHAOS_TASKS").map_or(2000, |text| text.parse().unwrap());
     let seed = setting("QUEUE_CHAOS_SEED").map_or(11, |text| text.parse().unwrap());
     let store = setting("QUEUE_CHAOS_STORE");
-    let s3 = (store.as_deref() == Some("s3")).then(S3::start);
+    let s3 = (store.as_deref() == Some("s3")).then(S3Service::start);
     let site = match (&s3, store) {
         (Some(s3), _) => TestCluster::on(&s3.url("chaos").replace("poll=20ms", "poll=200ms")),
         (None, Some(store)) => TestCluster::on(&store),

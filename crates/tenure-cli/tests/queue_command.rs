@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use queue_support::*;
 use rustix::process::Signal;
-use tenure_store::servers::s3::{Kind, OPERATOR, S3};
+use tenure_store::servers::s3::{OPERATOR, S3Service, S3ServiceKind};
 
 /// A short lease, but longer than a disk that is busy elsewhere may take.
 const QUICK: &[&str] = &["TENURE_WORKER_OWNERSHIP_TTL_SECS=4"];
@@ -416,7 +416,7 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
 
 #[test]
 fn a_bucket_without_conditional_writes_is_refused_before_anything_is_in_it() {
-    let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
+    let s3 = S3Service::start_with(S3ServiceKind::Rclone, &[OPERATOR]);
     let site = TestCluster::on(&s3.url("queue"));
     site.queue(&["create", "q"])
         .with(2)
@@ -447,7 +447,7 @@ fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
         });
     };
     let name = tenure_queue::QueueName::new("q").unwrap();
-    let layout = tenure_queue::keys::Layout::new(CLUSTER, &name, 1);
+    let layout = tenure_queue::keys::QueueKeys::new(CLUSTER, &name, 1);
     let key = layout.task(&tenure_queue::TaskId::new(&bad).unwrap());
     lay(&key, "{ no task");
     lay(

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tenure_store::servers::binary;
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::servers::s3::S3;
+use tenure_store::servers::s3::S3Service;
 
 /// Where `.ci/servers` puts libraries unless told otherwise.
 const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
@@ -46,7 +46,7 @@ scenes! {
 }
 
 /// A place in a bucket, which nodes look at more often than they would if that were paid for.
-fn bucket(s3: &S3) -> String {
+fn bucket(s3: &S3Service) -> String {
     s3.url("queue").replace("poll=20ms", "poll=100ms")
 }
 
@@ -301,7 +301,7 @@ mod clocks {
 
     #[test]
     fn in_a_bucket_a_worker_whose_wall_clock_is_hours_off_changes_nothing() {
-        let s3 = S3::start();
+        let s3 = S3Service::start();
         a_worker_whose_wall_clock_is_hours_off_changes_nothing(TestCluster::on(&bucket(&s3)));
     }
 }

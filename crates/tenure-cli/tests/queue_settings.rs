@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use queue_support::*;
-use tenure_queue::keys::Layout;
+use tenure_queue::keys::QueueKeys;
 use tenure_queue::{QueueName, TaskId};
 
 /// A setting: its name in the file and in the environment.
@@ -132,7 +132,7 @@ fn a_lease_is_as_long_and_renewed_as_often_as_said_whoever_says_it() {
 /// before it claims 16 tasks gets the urgent ones of those, and what is not urgent for the rest.
 fn looks_into(source: &str, settings: &[(Setting, &str)]) -> usize {
     let site = TestCluster::new().with_queue(&[]);
-    let layout = Layout::new(CLUSTER, &QueueName::new("q").unwrap(), 16);
+    let layout = QueueKeys::new(CLUSTER, &QueueName::new("q").unwrap(), 16);
     let shard_of = |key: &str| layout.shard_of(&TaskId::of_key(key).unwrap());
     let urgent_in = |shard: u32| {
         let mut keys = (0..).map(|n| format!("urgent-{n}"));

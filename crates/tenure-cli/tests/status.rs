@@ -12,7 +12,7 @@ use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::{Epoch, NodeName, SessionId};
 use tenure_core::keys::Key;
 use tenure_core::reason::Reason;
-use tenure_core::record::{Failure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
+use tenure_core::record::{LoadFailure, Move, Owner, Ownership, Quarantine, Record, ShardRecord};
 use test_cluster::{TTL, TestCluster, order, problems, served, shard};
 use tokio::sync::Semaphore;
 
@@ -259,7 +259,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
         r.quarantine = Some(Quarantine {
             reason: "disk on fire".to_owned(),
         });
-        r.failures = vec![Failure {
+        r.failures = vec![LoadFailure {
             node: by.node.clone(),
             session: by.session,
             error: "cannot read it".to_owned(),

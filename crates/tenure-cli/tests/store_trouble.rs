@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use exec_support::{TestCluster, now, pass, run, until};
 use serde_json::json;
-use tenure_store::servers::etcd::{Etcd, Options, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdOptions, EtcdRelease};
 use tenure_store::servers::nats::{self, Nats};
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::servers::proxy::Proxy;
+use tenure_store::servers::proxy::TcpProxy;
 
 const SHARDS: u32 = 4;
 /// Within this a start that cannot succeed has ended, also on a busy machine; it takes a fraction of a second.
@@ -88,7 +88,7 @@ fn waits_and_starts(store: &str, wanted: &[&str], heal: impl FnOnce()) {
 
 #[test]
 fn a_start_waits_for_an_etcd_that_is_away_and_says_for_what() {
-    let mut etcd = Etcd::start(Release::V3_4);
+    let mut etcd = Etcd::start(EtcdRelease::V3_4);
     let (url, address) = (etcd.url("shop"), etcd.endpoint(0));
     etcd.kill(0);
     let wanted = [&*address, "Connection refused", "check that it runs"];
@@ -107,7 +107,7 @@ fn a_start_waits_for_a_nats_that_is_away_and_says_for_what() {
 #[test]
 fn a_process_on_a_replicated_nats_bucket_has_the_longer_default_ttl_however_few_servers_its_url_names()
  {
-    let nats = nats::Options::new().members(3).start();
+    let nats = nats::NatsOptions::new().members(3).start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let opened = runtime.block_on(tenure_store::open(&nats.url("shop")));
     let store = opened.unwrap();
@@ -140,7 +140,7 @@ fn a_start_waits_for_a_postgres_that_is_away_and_says_for_what() {
 
 #[test]
 fn a_start_waits_for_a_member_that_accepts_and_never_answers_and_can_be_stopped_meanwhile() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     etcd.freeze(0);
     let site = TestCluster::new(SHARDS);
     let mut exec = site.beating_on("a", &etcd.url("shop"));
@@ -174,7 +174,7 @@ fn with_users(etcd: &Etcd) -> impl Fn(&str) -> String {
 
 #[test]
 fn wrong_passwords_and_missing_rights_end_a_start_on_etcd_and_are_told_while_it_runs() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let url = with_users(&etcd);
     let site = TestCluster::new(SHARDS);
     let wrong = ["rejects this user and password", "ETCDCTL_PASSWORD"];
@@ -211,7 +211,7 @@ fn wrong_passwords_and_missing_rights_end_a_start_on_etcd_and_are_told_while_it_
 fn wrong_passwords_missing_rights_and_missing_jetstream_end_a_start_on_nats() {
     let users = r#"authorization { users: [ { user: worker, password: hunter2 }
         { user: looker, password: hunter2, permissions: { publish: ["$JS.API.>"], subscribe: ["_INBOX.>"] } } ] }"#;
-    let server = nats::Options::new().more(users);
+    let server = nats::NatsOptions::new().more(users);
     let server = server.operator("worker", "hunter2").start();
     let url = |login: &str| format!("nats://{login}@{}/shop", server.endpoint(0));
     let site = TestCluster::new(SHARDS);
@@ -224,15 +224,19 @@ fn wrong_passwords_missing_rights_and_missing_jetstream_end_a_start_on_nats() {
     assert!(a.terminate().success(), "{}", site.said("a"));
     site.assert_clean();
 
-    let bare = nats::Options::new().without_jetstream().start();
+    let bare = nats::NatsOptions::new().without_jetstream().start();
     assert_tells(&refused(&site, &bare.url("shop")), &["no JetStream", "-js"]);
-    let old = nats::Options::new().release(nats::Release::V2_9).start();
+    let old = nats::NatsOptions::new()
+        .release(nats::NatsRelease::V2_9)
+        .start();
     assert_tells(&refused(&site, &old.url("shop")), &["too old", "use 2.10"]);
 }
 
 #[test]
 fn a_nats_without_room_stops_work_in_time_and_is_told_once() {
-    let server = nats::Options::new().storage("max_file_store: 4MB").start();
+    let server = nats::NatsOptions::new()
+        .storage("max_file_store: 4MB")
+        .start();
     let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &server.url("shop"));
     site.await_covered();
@@ -326,7 +330,7 @@ const FULL: [&str; 3] = ["NOSPACE", "defragment", "alarm disarm"];
 
 #[test]
 fn a_start_waits_for_an_etcd_without_space_and_says_so() {
-    let options = Options::new(Release::V3_4).arg("--quota-backend-bytes=8388608");
+    let options = EtcdOptions::new(EtcdRelease::V3_4).arg("--quota-backend-bytes=8388608");
     let etcd = options.start();
     fill(&etcd);
     waits_and_starts(&etcd.url("shop"), &FULL, || make_room(&etcd));
@@ -334,7 +338,7 @@ fn a_start_waits_for_an_etcd_without_space_and_says_so() {
 
 #[test]
 fn an_etcd_without_space_costs_no_owner_and_what_cannot_be_taken_is_told() {
-    let options = Options::new(Release::V3_4).arg("--quota-backend-bytes=8388608");
+    let options = EtcdOptions::new(EtcdRelease::V3_4).arg("--quota-backend-bytes=8388608");
     let etcd = options.start();
     let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &etcd.url("shop"));
@@ -359,8 +363,8 @@ fn an_etcd_without_space_costs_no_owner_and_what_cannot_be_taken_is_told() {
 
 #[test]
 fn a_history_that_was_compacted_under_a_watch_is_listed_anew() {
-    let etcd = Etcd::start(Release::V3_4);
-    let proxy = Proxy::start(([127, 0, 0, 1], etcd.port(0)).into());
+    let etcd = Etcd::start(EtcdRelease::V3_4);
+    let proxy = TcpProxy::start(([127, 0, 0, 1], etcd.port(0)).into());
     let through = format!("etcd://{}/shop", proxy.address());
     let site = TestCluster::new(SHARDS);
     let mut a = site.beating_on("a", &through);

@@ -4,7 +4,7 @@ mod test_cluster;
 
 use std::time::{Duration, Instant};
 
-use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
 use tenure_store::servers::free_port;
 use tenure_store::servers::postgres::Postgres;
 use test_cluster::{Ran, ran};
@@ -72,7 +72,7 @@ fn a_server_that_is_away_is_named() {
 
 #[test]
 fn a_wrong_password_and_a_missing_right_are_told_by_etcd() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let ready = etcd.url("shop");
     create(&ready).with(0);
     etcd.ask(0, &["role", "add", "root"]);

@@ -7,8 +7,8 @@ use std::error::Error;
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardName};
 use tenure_core::plan::{
-    Placement, PlanNode, PlanSettings, PlanView, Policy, PolicyInput, Report, ShardSpec, Taker,
-    plan_with,
+    EligibleNode, Placement, PlanNode, PlanReport, PlanSettings, PlanShardRecord, PlanView, Policy,
+    PolicyInput, plan_with,
 };
 use tenure_core::time::Time;
 
@@ -23,9 +23,9 @@ impl Policy for ByPrefix {
         for (shard, _) in input.view.shards() {
             let name = input.view.shard_name(shard).as_str();
             let home = name.split('.').next();
-            let at_home = |t: &&Taker| input.view.node(t.node).zone.as_deref() == home;
-            let has = |t: &&Taker| given.get(&t.node.0).copied().unwrap_or(0);
-            let open = |t: &&Taker| has(t) < t.room;
+            let at_home = |t: &&EligibleNode| input.view.node(t.node).zone.as_deref() == home;
+            let has = |t: &&EligibleNode| given.get(&t.node.0).copied().unwrap_or(0);
+            let open = |t: &&EligibleNode| has(t) < t.room;
             let takers = || input.takers.iter().filter(open);
             // The emptiest node of the zone; the order of names breaks ties, so that the answer is always the same.
             let best = takers().filter(at_home).min_by_key(has);
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for topic in ["eu.orders", "eu.payments", "us.orders", "us.payments"] {
         // Everything is on n1 so far.
         let owner = NodeName::new("n1")?;
-        shards.push(ShardSpec::owned(ShardName::new(topic)?, owner));
+        shards.push(PlanShardRecord::owned(ShardName::new(topic)?, owner));
     }
     let view = PlanView::new(KeyspaceName::new("topics")?, nodes, shards)
         .map_err(|problems| format!("{problems:?}"))?;
@@ -61,6 +61,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The planner checks the answer, and moves shards towards it within budgets, cool-downs and debounce.
     let now = Time(3_600_000_000_000);
     let plan = plan_with(&view, &rules, &ByPrefix, now);
-    print!("{}", Report::new(&view, &plan));
+    print!("{}", PlanReport::new(&view, &plan));
     Ok(())
 }

@@ -105,7 +105,7 @@ pub enum Connection {
 
 /// Everything that the store holds for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Listed {
+pub struct StoreListing {
     /// All keys with their values.
     pub entries: Vec<(Key, Found)>,
     /// The point in the store's history that they were read at.
@@ -121,7 +121,7 @@ pub enum Reply {
     /// To [`Request::Get`].
     Got(Option<Found>),
     /// To [`Request::List`].
-    Listed(Listed),
+    Listed(StoreListing),
     /// To [`Request::Revision`].
     Revision(Revision),
     /// The write or removal happened; after a write the key has this version.

@@ -87,7 +87,7 @@ pub fn participants<'a>(
 
 /// Reason for which a shard has no owner that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unserved {
+pub enum UnservedReason {
     /// No live node serves the keyspace.
     NoNode,
     /// Every node that serves its keyspace is cordoned, draining or stopping, and one at least is cordoned.
@@ -108,7 +108,7 @@ pub enum Unserved {
     Unclaimed,
 }
 
-impl Unserved {
+impl UnservedReason {
     /// All reasons: the label values of the metric of unserved shards.
     pub const ALL: [Self; 9] = [
         Self::NoNode,
@@ -164,7 +164,7 @@ impl Unserved {
 }
 
 /// Returns why no node can be given shards of a keyspace; `None` if one can.
-pub fn blocked(view: &View, keyspace: &KeyspaceName) -> Option<Unserved> {
+pub fn blocked(view: &View, keyspace: &KeyspaceName) -> Option<UnservedReason> {
     let nodes: Vec<Participant<'_>> = participants(view, keyspace, None).collect();
     let active = || nodes.iter().filter(|n| n.state == NodeState::Active);
     let takers: Vec<_> = active().filter(|n| n.takes()).collect();
@@ -179,20 +179,20 @@ pub fn blocked(view: &View, keyspace: &KeyspaceName) -> Option<Unserved> {
         most.is_some_and(|most| owned(n.session) >= most as usize)
     };
     if nodes.is_empty() {
-        Some(Unserved::NoNode)
+        Some(UnservedReason::NoNode)
     } else if active().next().is_none() {
         let cordoned = nodes.iter().any(|n| n.state == NodeState::Cordoned);
         Some(match cordoned {
-            true => Unserved::Cordoned,
-            false => Unserved::Draining,
+            true => UnservedReason::Cordoned,
+            false => UnservedReason::Draining,
         })
     } else if takers.is_empty() {
-        Some(Unserved::NoWeight)
+        Some(UnservedReason::NoWeight)
     } else {
         takers
             .into_iter()
             .all(|n| full(&n))
-            .then_some(Unserved::NoRoom)
+            .then_some(UnservedReason::NoRoom)
     }
 }
 
@@ -201,25 +201,27 @@ pub fn blocked(view: &View, keyspace: &KeyspaceName) -> Option<Unserved> {
 pub fn unserved(
     record: &ShardRecord,
     ended: impl Fn(SessionId) -> bool,
-    blocked: impl FnOnce() -> Option<Unserved>,
-) -> Option<Unserved> {
+    blocked: impl FnOnce() -> Option<UnservedReason>,
+) -> Option<UnservedReason> {
     let live = record.owner().is_some_and(|owner| !ended(owner.session));
     match record.ownership {
         Ownership::Deleted => None,
         _ if record.deleting => None,
-        _ if record.quarantine.is_some() => Some(Unserved::Quarantined),
+        _ if record.quarantine.is_some() => Some(UnservedReason::Quarantined),
         Ownership::Owned { serving: true, .. } | Ownership::Warming { .. } if live => None,
-        Ownership::Owned { .. } if live => Some(Unserved::Loading),
-        Ownership::Freezing { .. } | Ownership::Sealed { .. } if live => Some(Unserved::Moving),
-        _ => blocked().or(Some(Unserved::Unclaimed)),
+        Ownership::Owned { .. } if live => Some(UnservedReason::Loading),
+        Ownership::Freezing { .. } | Ownership::Sealed { .. } if live => {
+            Some(UnservedReason::Moving)
+        }
+        _ => blocked().or(Some(UnservedReason::Unclaimed)),
     }
 }
 
 /// Shards of a keyspace that are not served, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
+pub struct UnservedGroup {
     /// Reason, the same for all of them.
-    pub reason: Unserved,
+    pub reason: UnservedReason,
     /// Number of these shards, named or not.
     pub count: usize,
     /// The first of them, at most [`NAMED`].
@@ -237,23 +239,23 @@ pub fn stuck(
     view: &View,
     keyspace: &KeyspaceName,
     ended: impl Fn(SessionId) -> bool,
-    blocked: Option<Unserved>,
-) -> Vec<Stuck> {
+    blocked: Option<UnservedReason>,
+) -> Vec<UnservedGroup> {
     if view.keyspaces.get(keyspace).is_none_or(|k| k.deleted) {
         return Vec::new();
     }
     let sessions = view.sessions.iter().map(|(id, seen)| (*id, &seen.record));
     let live = sessions.filter(|(id, record)| record.is_live() && !ended(*id));
-    let mut reported: BTreeMap<Unserved, (usize, BTreeSet<&ShardName>)> = BTreeMap::new();
+    let mut reported: BTreeMap<UnservedReason, (usize, BTreeSet<&ShardName>)> = BTreeMap::new();
     for (name, of_reason) in live.filter_map(|(_, r)| r.unserved.get(keyspace)).flatten() {
-        let Some(reason) = Unserved::of_name(name) else {
+        let Some(reason) = UnservedReason::of_name(name) else {
             continue;
         };
         let (count, shards) = reported.entry(reason).or_default();
         *count = (*count).max(of_reason.count as usize);
         shards.extend(&of_reason.shards);
     }
-    let mut found: BTreeMap<Unserved, (usize, Vec<ShardName>)> = BTreeMap::new();
+    let mut found: BTreeMap<UnservedReason, (usize, Vec<ShardName>)> = BTreeMap::new();
     for (id, seen) in view
         .shards
         .iter()
@@ -272,11 +274,11 @@ pub fn stuck(
     }
     let all = found.into_iter().filter_map(|(reason, (now, shards))| {
         let count = match reason {
-            Unserved::Quarantined => 0,
+            UnservedReason::Quarantined => 0,
             _ if reason.is_in_records() => now,
             _ => now.min(reported.get(&reason).map_or(0, |(count, _)| *count)),
         };
-        let stuck = Stuck {
+        let stuck = UnservedGroup {
             reason,
             count,
             shards,

@@ -16,7 +16,7 @@
 use crate::ids::{Epoch, NodeName, Nonce, SessionId};
 use crate::reason::Reason;
 use crate::record::{
-    Failure, HISTORY_LEN, Head, Move, Owner, OwnerChange, Ownership, PlanId, Quarantine,
+    HISTORY_LEN, Head, LoadFailure, Move, Owner, OwnerChange, Ownership, PlanId, Quarantine,
     ShardRecord,
 };
 use crate::rules::{Mutant, Rules};
@@ -533,7 +533,7 @@ impl Edit<'_> {
             new.failures.clear();
         }
         new.failures.retain(|f| f.node != me.node);
-        new.failures.push(Failure {
+        new.failures.push(LoadFailure {
             node: me.node.clone(),
             session: me.session,
             error,

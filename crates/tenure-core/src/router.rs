@@ -190,7 +190,7 @@ pub struct Step {
 
 /// A refusal, as the request that met it tells of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Refusal {
+pub struct KnownRefusal {
     /// What the request was sent by.
     pub sent_by: RecordVersion,
     /// Who owns the shard, by the word of whoever refused, and what is known here of that session.
@@ -221,7 +221,7 @@ struct Refused {
 
 /// One shard at a router.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Shard {
+pub struct RoutedShard {
     sight: Option<ShardObservation>,
     reach: Reachability,
     /// Why the transport holds, if it does.
@@ -238,13 +238,13 @@ pub struct Shard {
     pace: RouterTiming,
 }
 
-impl Default for Shard {
+impl Default for RoutedShard {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Shard {
+impl RoutedShard {
     /// A shard of which nothing is known: what comes for it is held.
     pub fn new() -> Self {
         Self::with(Rules::sound(), RouterTiming::default(), 0)
@@ -298,7 +298,7 @@ impl Shard {
     /// It is followed at most once and only to newer knowledge than this router has. Else it waits until the record changes.
     /// A record that need not change (its owner has not heard yet that it owns the shard, or is cut off for a while) is
     /// tried again after growing pauses, by one request at a time.
-    pub fn refused(&mut self, now: Time, refusal: &Refusal) -> (Verdict, Step) {
+    pub fn refused(&mut self, now: Time, refusal: &KnownRefusal) -> (Verdict, Step) {
         let known = self.known();
         let older = self.rules.broken_by(Mutant::OldRefusalFollowed);
         if (older || refusal.mark > known && !refusal.followed)

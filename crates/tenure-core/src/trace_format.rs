@@ -3,7 +3,7 @@
 //! Everything that a machine is told and everything that it answers passes through one place, its driver. A trace is that,
 //! word for word: with the settings at its head it is enough to run the same machine again and to see that it does the
 //! same. Records stand in it as they stand in the store. A file may hold the traces of several processes, one after the
-//! other; one that ends without an [`Line::End`] is of a process that was killed, or still runs.
+//! other; one that ends without an [`TraceLine::End`] is of a process that was killed, or still runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,20 +18,20 @@ pub const FORMAT: u32 = 1;
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub enum TraceLine {
     /// A process begins.
-    Begin(Box<Begin>),
+    Begin(Box<TraceBegin>),
     /// Its machine was told something and answered.
-    Step(Stepped),
+    Step(TraceStep),
     /// From here on nothing was written down although the process went on.
-    Gap(Gap),
+    Gap(TraceGap),
     /// The process has ended; its gates are closed.
-    End(End),
+    End(TraceEnd),
 }
 
 /// Who writes a trace, and what its machine was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct TraceBegin {
     /// The format of the lines that follow.
     pub format: u32,
     /// The version of the library that wrote them.
@@ -50,7 +50,7 @@ pub struct Begin {
 
 /// One step of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stepped {
+pub struct TraceStep {
     /// The how-manieth step of its process it was, from one.
     pub n: u64,
     /// When, in nanoseconds of the node's clock.
@@ -66,7 +66,7 @@ pub struct Stepped {
 
 /// Why nothing more was written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gap {
+pub struct TraceGap {
     /// The first step that is missing.
     pub n: u64,
     /// What kept the writer from it.
@@ -75,12 +75,12 @@ pub struct Gap {
 
 /// The end of a process in which all gates are closed, in good order or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct TraceEnd {
     /// When.
     pub t: Time,
 }
 
-impl Line {
+impl TraceLine {
     /// The line as text, without its end.
     pub fn to_json(&self) -> String {
         // Strings, integers and records, which are trees of the same: there is nothing in it that JSON cannot hold.
@@ -136,7 +136,7 @@ mod tests {
     };
     use crate::keys::Key;
     use crate::machine::{
-        ActivationId, Close, Connection, Found, Listed, OpId, Reply, Request, StoreFailure,
+        ActivationId, Close, Connection, Found, OpId, Reply, Request, StoreFailure, StoreListing,
     };
     use crate::node::KeyspaceConfig;
     use crate::record::{AssignedBy, Damage, Head, KeyspaceKind, Record, Role, ShardRecord};
@@ -149,7 +149,7 @@ mod tests {
         ShardId::new(keyspace, ShardName::new("7/x").unwrap())
     }
 
-    fn begin() -> Line {
+    fn begin() -> TraceLine {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(8),
             mode: AssignedBy::FairShare,
@@ -181,7 +181,7 @@ mod tests {
             join: false,
             ephemeral: false,
         };
-        Line::Begin(Box::new(Begin {
+        TraceLine::Begin(Box::new(TraceBegin {
             format: FORMAT,
             version: "0.1.0".to_owned(),
             commit: None,
@@ -192,8 +192,8 @@ mod tests {
         }))
     }
 
-    fn step(event: Event, actions: Vec<Action>) -> Line {
-        Line::Step(Stepped {
+    fn step(event: Event, actions: Vec<Action>) -> TraceLine {
+        TraceLine::Step(TraceStep {
             n: 1,
             t: Time(5),
             event,
@@ -225,7 +225,7 @@ mod tests {
                 },
             ),
         ];
-        let listed = Listed {
+        let listed = StoreListing {
             entries: entries.clone(),
             revision: Revision(u64::MAX),
             store: "s".to_owned(),
@@ -262,23 +262,23 @@ mod tests {
                 Event::Changed { changes, upto },
                 vec![Action::Open(ActivationId(3))],
             ),
-            Line::Gap(Gap {
+            TraceLine::Gap(TraceGap {
                 n: 3,
                 reason: "the disk is full".to_owned(),
             }),
-            Line::End(End { t: Time(8) }),
+            TraceLine::End(TraceEnd { t: Time(8) }),
         ] {
             let text = line.to_json();
             assert!(!text.contains('\n'), "{text}");
-            assert_eq!(Line::parse(&text), Ok(line), "{text}");
+            assert_eq!(TraceLine::parse(&text), Ok(line), "{text}");
         }
     }
 
     #[test]
     fn another_format_is_named_even_if_nothing_else_of_it_can_be_read() {
-        let said = Line::parse("{\"begin\":{\"format\":99,\"other\":[]}}").unwrap_err();
+        let said = TraceLine::parse("{\"begin\":{\"format\":99,\"other\":[]}}").unwrap_err();
         assert!(said.contains("trace has format 99"), "{said}");
-        assert!(Line::parse("{\"step\":{\"n\":1").is_err());
-        assert!(Line::parse("").is_err());
+        assert!(TraceLine::parse("{\"step\":{\"n\":1").is_err());
+        assert!(TraceLine::parse("").is_err());
     }
 }

@@ -63,15 +63,15 @@ struct Entry<R> {
 
 /// All slots of one kind of key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Table<K: Ord, R>(BTreeMap<K, Entry<R>>);
+pub struct KnownRecords<K: Ord, R>(BTreeMap<K, Entry<R>>);
 
-impl<K: Ord, R> Default for Table<K, R> {
+impl<K: Ord, R> Default for KnownRecords<K, R> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<K: Ord + Clone, R> Table<K, R> {
+impl<K: Ord + Clone, R> KnownRecords<K, R> {
     /// What is known of a key; nothing if it was never heard of.
     pub fn cell(&self, key: &K) -> Option<&KeyState<R>> {
         self.0.get(key).map(|slot| &slot.cell)
@@ -245,17 +245,17 @@ enum Value<R> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct View {
     /// The cluster's own record.
-    pub cluster: Table<(), ClusterRecord>,
+    pub cluster: KnownRecords<(), ClusterRecord>,
     /// The elected planner.
-    pub leader: Table<(), LeaderRecord>,
+    pub leader: KnownRecords<(), LeaderRecord>,
     /// Keyspaces.
-    pub keyspaces: Table<KeyspaceName, KeyspaceRecord>,
+    pub keyspaces: KnownRecords<KeyspaceName, KeyspaceRecord>,
     /// Nodes.
-    pub nodes: Table<NodeName, NodeRecord>,
+    pub nodes: KnownRecords<NodeName, NodeRecord>,
     /// Sessions and their tombstones.
-    pub sessions: Table<SessionId, SessionRecord>,
+    pub sessions: KnownRecords<SessionId, SessionRecord>,
     /// Shards.
-    pub shards: Table<ShardId, ShardRecord>,
+    pub shards: KnownRecords<ShardId, ShardRecord>,
     /// How far in the store's history this view has come.
     pub revision: Revision,
     /// The highest version that was seen of any key.
@@ -396,7 +396,7 @@ impl View {
 
     /// The version of a key's value, readable or not.
     pub fn version(&self, key: &Key) -> Option<Version> {
-        fn of<K: Ord + Clone, R>(table: &Table<K, R>, key: &K) -> Option<Version> {
+        fn of<K: Ord + Clone, R>(table: &KnownRecords<K, R>, key: &K) -> Option<Version> {
             match table.cell(key)? {
                 KeyState::Present(seen) => Some(seen.version.clone()),
                 KeyState::Damaged { version, .. } => Some(version.clone()),
@@ -426,7 +426,7 @@ impl View {
     /// Compares the nonces of a value and of the known value with the same version; `None` if the versions differ.
     fn is_same_write(&self, key: &Key, found: &Found) -> Option<bool> {
         fn of<K: Ord + Clone, R: Written>(
-            table: &Table<K, R>,
+            table: &KnownRecords<K, R>,
             key: &K,
             found: &Found,
             rules: Rules,
@@ -453,7 +453,7 @@ impl View {
 
     /// Whether a read said that there is no such key, and nothing has been seen of it since.
     pub fn is_missing(&self, key: &Key) -> bool {
-        fn of<K: Ord + Clone, R>(table: &Table<K, R>, key: &K) -> bool {
+        fn of<K: Ord + Clone, R>(table: &KnownRecords<K, R>, key: &K) -> bool {
             matches!(table.cell(key), Some(KeyState::Missing { .. }))
         }
         match key {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use tenure_judge::{Demands, parse_duration};
+use tenure_judge::{Requirements, parse_duration};
 
 const EXAMPLES: &str = "\
 Exit code: 0 no violation found, 1 violations found, 2 the logs cannot be checked.
@@ -76,13 +76,13 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn demands(&self) -> Demands {
+    pub(crate) fn demands(&self) -> Requirements {
         let of_keyspace = self.shards.zip(self.keyspace.as_ref());
         let shards = match of_keyspace {
-            Some((count, keyspace)) => Demands::of_keyspace(keyspace, count).shards,
+            Some((count, keyspace)) => Requirements::of_keyspace(keyspace, count).shards,
             None => Some(self.shard.iter().cloned().collect()).filter(|_| !self.shard.is_empty()),
         };
-        Demands {
+        Requirements {
             shards,
             max_gap: self.max_gap,
             covered_by: self.covered_by,
@@ -107,13 +107,13 @@ mod tests {
     fn every_flag_reaches_the_demands() {
         let line = "tenure-judge --shards 2 --keyspace k --max-gap 1us --covered-by 7 --from 3 --until 9 --allow-restarts x";
         let demands = Args::parse_from(line.split(' ')).demands();
-        let expected = Demands {
+        let expected = Requirements {
             max_gap: Some(1_000),
             covered_by: Some(7),
             from: Some(3),
             until: Some(9),
             restarts: true,
-            ..Demands::of_keyspace("k", 2)
+            ..Requirements::of_keyspace("k", 2)
         };
         assert_eq!(demands, expected);
         let named =
@@ -124,7 +124,7 @@ mod tests {
         );
         assert_eq!(
             Args::parse_from(["tenure-judge", "x"]).demands(),
-            Demands::default()
+            Requirements::default()
         );
     }
 }

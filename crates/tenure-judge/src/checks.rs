@@ -2,16 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use crate::history::{Span, Told};
+use crate::history::{Span, WorkHistory};
 use crate::{
-    Demands, Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work,
+    EpochRegression, Findings, Overlap, Requirements, SharedEpoch, StaleEffects, StrayLine,
+    TimeWindow, UnservedGap, Verdict, WorkId,
 };
 
 /// One span and whose it is.
-type Alive<'a> = (Span, &'a Work);
+type Alive<'a> = (Span, &'a WorkId);
 
 /// What must hold at every instant, whatever was asked.
-pub(crate) fn safety(shard: &str, told: &[Told], demands: &Demands, verdict: &mut Verdict) {
+pub(crate) fn safety(
+    shard: &str,
+    told: &[WorkHistory],
+    demands: &Requirements,
+    verdict: &mut Verdict,
+) {
     let alive = by_start(told);
     verdict.works += told.len();
     verdict.resumed += told
@@ -24,7 +30,7 @@ pub(crate) fn safety(shard: &str, told: &[Told], demands: &Demands, verdict: &mu
     stale_effects(shard, told, &mut verdict.stale_effects);
     for (span, work) in &alive {
         if let Some(ev) = span.stray {
-            verdict.strays.add(|| Stray {
+            verdict.strays.add(|| StrayLine {
                 shard: shard.to_owned(),
                 work: (*work).clone(),
                 at: span.first,
@@ -35,7 +41,12 @@ pub(crate) fn safety(shard: &str, told: &[Told], demands: &Demands, verdict: &mu
 }
 
 /// What must hold of a shard that somebody should be working on.
-pub(crate) fn presence(shard: &str, told: &[Told], demands: &Demands, verdict: &mut Verdict) {
+pub(crate) fn presence(
+    shard: &str,
+    told: &[WorkHistory],
+    demands: &Requirements,
+    verdict: &mut Verdict,
+) {
     let Some(window) = verdict.window else { return };
     let alive = by_start(told);
     if let Some(gap) = longest_gap(shard, &alive, window) {
@@ -55,7 +66,7 @@ pub(crate) fn presence(shard: &str, told: &[Told], demands: &Demands, verdict: &
     }
 }
 
-fn by_start(told: &[Told]) -> Vec<Alive<'_>> {
+fn by_start(told: &[WorkHistory]) -> Vec<Alive<'_>> {
     let mut alive: Vec<_> = told
         .iter()
         .flat_map(|told| told.spans.iter().map(move |span| (*span, &told.work)))
@@ -77,7 +88,7 @@ fn overlaps(shard: &str, alive: &[Alive<'_>], found: &mut Findings<Overlap>) {
                 earlier_alive: window(earlier.0),
                 later: later.1.clone(),
                 later_alive: window(later.0),
-                both: Window {
+                both: TimeWindow {
                     from: later.0.first,
                     until: earlier.0.last.min(later.0.last),
                 },
@@ -89,12 +100,12 @@ fn overlaps(shard: &str, alive: &[Alive<'_>], found: &mut Findings<Overlap>) {
 
 /// Spans that begin under a lower epoch than one that began strictly before. An equal epoch is a matter of
 /// [`shared`], or the same work that came back.
-fn regressions(shard: &str, alive: &[Alive<'_>], found: &mut Findings<Regression>) {
+fn regressions(shard: &str, alive: &[Alive<'_>], found: &mut Findings<EpochRegression>) {
     let mut highest: Option<&Alive<'_>> = None;
     for together in alive.chunk_by(|a, b| a.0.first == b.0.first) {
         for (span, work) in together {
             if let Some((before, after)) = highest.filter(|(_, after)| after.epoch > work.epoch) {
-                found.add(|| Regression {
+                found.add(|| EpochRegression {
                     shard: shard.to_owned(),
                     work: (*work).clone(),
                     at: span.first,
@@ -111,11 +122,11 @@ fn regressions(shard: &str, alive: &[Alive<'_>], found: &mut Findings<Regression
 }
 
 /// Epochs with more than one process or node. With `restarts`, processes of one node may follow each other.
-fn shared(shard: &str, told: &[Told], restarts: bool, found: &mut Findings<Shared>) {
+fn shared(shard: &str, told: &[WorkHistory], restarts: bool, found: &mut Findings<SharedEpoch>) {
     for same in told.chunk_by(|a, b| a.work.epoch == b.work.epoch) {
         let nodes: BTreeSet<&String> = same.iter().flat_map(|told| &told.nodes).collect();
         if nodes.len() > 1 || (same.len() > 1 && !restarts) {
-            found.add(|| Shared {
+            found.add(|| SharedEpoch {
                 shard: shard.to_owned(),
                 epoch: same[0].work.epoch,
                 pids: same.iter().map(|told| told.work.pid).collect(),
@@ -126,7 +137,7 @@ fn shared(shard: &str, told: &[Told], restarts: bool, found: &mut Findings<Share
 }
 
 /// Effects that come after a higher epoch began: what an unfenced resource lets through.
-fn stale_effects(shard: &str, told: &[Told], found: &mut Findings<StaleEffects>) {
+fn stale_effects(shard: &str, told: &[WorkHistory], found: &mut Findings<StaleEffects>) {
     // From the highest epoch down, carrying the earliest start of what lies above.
     let mut superseded_at: Option<u64> = None;
     for same in told.chunk_by(|a, b| a.work.epoch == b.work.epoch).rev() {
@@ -157,8 +168,8 @@ fn stale_effects(shard: &str, told: &[Told], found: &mut Findings<StaleEffects>)
 }
 
 /// The longest time inside the window with nobody alive.
-fn longest_gap(shard: &str, alive: &[Alive<'_>], window: Window) -> Option<Gap> {
-    let mut longest: Option<Gap> = None;
+fn longest_gap(shard: &str, alive: &[Alive<'_>], window: TimeWindow) -> Option<UnservedGap> {
+    let mut longest: Option<UnservedGap> = None;
     let mut covered = window.from;
     let end = (window.until, window.until);
     for (first, last) in alive
@@ -172,7 +183,7 @@ fn longest_gap(shard: &str, alive: &[Alive<'_>], window: Window) -> Option<Gap> 
                 .as_ref()
                 .is_none_or(|gap| until - covered > gap.nanos())
         {
-            longest = Some(Gap {
+            longest = Some(UnservedGap {
                 shard: shard.to_owned(),
                 from: covered,
                 until,
@@ -183,8 +194,8 @@ fn longest_gap(shard: &str, alive: &[Alive<'_>], window: Window) -> Option<Gap> 
     longest
 }
 
-fn window(span: Span) -> Window {
-    Window {
+fn window(span: Span) -> TimeWindow {
+    TimeWindow {
         from: span.first,
         until: span.last,
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Event;
-use crate::verdict::Work;
+use crate::LogEvent;
+use crate::verdict::WorkId;
 
 /// Everything heard about one shard, by work.
 #[derive(Debug, Default)]
-pub(crate) struct ShardLog {
+pub(crate) struct ShardHistory {
     works: BTreeMap<(u64, u64), WorkLog>,
 }
 
@@ -15,7 +15,7 @@ pub(crate) struct ShardLog {
 #[derive(Debug, Default)]
 struct WorkLog {
     nodes: BTreeSet<String>,
-    events: Vec<(u64, Event)>,
+    events: Vec<(u64, LogEvent)>,
 }
 
 /// A time during which one work was alive; both stamps belong to it.
@@ -24,13 +24,13 @@ pub(crate) struct Span {
     pub(crate) first: u64,
     pub(crate) last: u64,
     /// The line that opened it, if that was no `start`.
-    pub(crate) stray: Option<Event>,
+    pub(crate) stray: Option<LogEvent>,
 }
 
 /// One work with its spans in the order of time.
 #[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) work: Work,
+pub(crate) struct WorkHistory {
+    pub(crate) work: WorkId,
     /// All nodes that its lines named; more than one is a finding.
     pub(crate) nodes: BTreeSet<String>,
     pub(crate) spans: Vec<Span>,
@@ -38,8 +38,8 @@ pub(crate) struct Told {
     pub(crate) effects: Vec<u64>,
 }
 
-impl ShardLog {
-    pub(crate) fn see(&mut self, t: u64, epoch: u64, pid: u64, ev: Event, node: &str) {
+impl ShardHistory {
+    pub(crate) fn see(&mut self, t: u64, epoch: u64, pid: u64, ev: LogEvent, node: &str) {
         let log = self.works.entry((epoch, pid)).or_default();
         if !log.nodes.contains(node) {
             log.nodes.insert(node.to_owned());
@@ -48,7 +48,7 @@ impl ShardLog {
     }
 
     /// Turns lines into spans; works are in the order of epoch, then pid.
-    pub(crate) fn tell(self) -> Vec<Told> {
+    pub(crate) fn tell(self) -> Vec<WorkHistory> {
         self.works
             .into_iter()
             .map(|((epoch, pid), log)| log.tell(epoch, pid))
@@ -57,17 +57,17 @@ impl ShardLog {
 }
 
 impl WorkLog {
-    fn tell(mut self, epoch: u64, pid: u64) -> Told {
+    fn tell(mut self, epoch: u64, pid: u64) -> WorkHistory {
         // Stable: with equal stamps (a coarse clock) the process's own order of writing decides.
         self.events.sort_by_key(|&(t, _)| t);
         let node = self.nodes.first().cloned().unwrap_or_default();
-        Told {
-            work: Work { epoch, pid, node },
+        WorkHistory {
+            work: WorkId { epoch, pid, node },
             spans: spans(&self.events),
             effects: self
                 .events
                 .iter()
-                .filter(|(_, ev)| *ev == Event::Effect)
+                .filter(|(_, ev)| *ev == LogEvent::Effect)
                 .map(|&(t, _)| t)
                 .collect(),
             nodes: self.nodes,
@@ -76,12 +76,12 @@ impl WorkLog {
 }
 
 /// Cuts the lines of one work, in the order of time, into spans.
-fn spans(events: &[(u64, Event)]) -> Vec<Span> {
+fn spans(events: &[(u64, LogEvent)]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open = false;
     for &(t, ev) in events {
         match (ev, spans.last_mut().filter(|_| open)) {
-            (Event::Start, _) => spans.push(Span {
+            (LogEvent::Start, _) => spans.push(Span {
                 first: t,
                 last: t,
                 stray: None,
@@ -93,7 +93,7 @@ fn spans(events: &[(u64, Event)]) -> Vec<Span> {
                 stray: Some(ev),
             }),
         }
-        open = ev != Event::End;
+        open = ev != LogEvent::End;
     }
     spans
 }
@@ -101,10 +101,10 @@ fn spans(events: &[(u64, Event)]) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Event::{Beat, Effect, End, Start};
+    use LogEvent::{Beat, Effect, End, Start};
 
     /// Checks that events become these (first, last) spans, `true` where they lack a start.
-    fn check(events: &[(u64, Event)], expected: &[(u64, u64, bool)]) {
+    fn check(events: &[(u64, LogEvent)], expected: &[(u64, u64, bool)]) {
         let found: Vec<_> = spans(events)
             .iter()
             .map(|s| (s.first, s.last, s.stray.is_some()))
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn lines_may_come_in_any_order_and_equal_stamps_keep_theirs() {
-        let mut log = ShardLog::default();
+        let mut log = ShardHistory::default();
         for (t, ev) in [
             (30, Effect),
             (10, Start),

@@ -69,9 +69,10 @@ mod verdict;
 
 pub use duration::{parse_duration, show_duration};
 pub use judge::{Judge, judge};
-pub use line::{Event, Line};
-pub use read::{Reading, Trouble, find_logs, read_log, read_logs};
-pub use requirements::Demands;
+pub use line::{LogEvent, LogLine};
+pub use read::{ReadError, ReadSummary, find_logs, read_log, read_logs};
+pub use requirements::Requirements;
 pub use verdict::{
-    Findings, Gap, Overlap, Regression, Shared, StaleEffects, Stray, Verdict, Window, Work,
+    EpochRegression, Findings, Overlap, SharedEpoch, StaleEffects, StrayLine, TimeWindow,
+    UnservedGap, Verdict, WorkId,
 };

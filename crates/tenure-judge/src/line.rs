@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// One line of a log: what a process says it was doing, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     /// Nanoseconds of the machine's boot-time monotonic clock.
     pub t: u64,
     /// The process that does the work.
@@ -17,7 +17,7 @@ pub struct Line<'a> {
     /// The fencing token it works under.
     pub epoch: u64,
     /// What happened.
-    pub ev: Event,
+    pub ev: LogEvent,
     /// The node on whose behalf it works.
     #[serde(borrow)]
     pub node: Cow<'a, str>,
@@ -26,7 +26,7 @@ pub struct Line<'a> {
 /// What a line reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Event {
+pub enum LogEvent {
     /// The work begins.
     Start,
     /// The work is still going on.
@@ -37,21 +37,21 @@ pub enum Event {
     End,
 }
 
-impl Event {
+impl LogEvent {
     /// The word that stands for it in a log.
     pub fn name(self) -> &'static str {
         match self {
-            Event::Start => "start",
-            Event::Beat => "beat",
-            Event::Effect => "effect",
-            Event::End => "end",
+            LogEvent::Start => "start",
+            LogEvent::Beat => "beat",
+            LogEvent::Effect => "effect",
+            LogEvent::End => "end",
         }
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     /// Reads one line of a log, without its line end.
-    pub fn parse(bytes: &'a [u8]) -> Result<Line<'a>, serde_json::Error> {
+    pub fn parse(bytes: &'a [u8]) -> Result<LogLine<'a>, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 }
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn a_line_is_read_field_by_field() {
-        let line = Line::parse(GOOD.as_bytes()).unwrap();
-        let expected = Line {
+        let line = LogLine::parse(GOOD.as_bytes()).unwrap();
+        let expected = LogLine {
             t: 7,
             pid: 3,
             shard: "orders/17".into(),
             epoch: 4_294_967_297,
-            ev: Event::Beat,
+            ev: LogEvent::Beat,
             node: "n1".into(),
         };
         assert_eq!(line, expected);
@@ -81,7 +81,7 @@ mod tests {
     fn fields_of_ones_own_and_escaped_names_are_accepted() {
         let text =
             r#"{"extra":[1],"t":1,"pid":1,"shard":"a\"b\u00e9","epoch":1,"ev":"end","node":"n"}"#;
-        assert_eq!(Line::parse(text.as_bytes()).unwrap().shard, "a\"bé");
+        assert_eq!(LogLine::parse(text.as_bytes()).unwrap().shard, "a\"bé");
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         ];
         for (from, to, message) in cases {
             let text = GOOD.replace(from, to);
-            let error = Line::parse(text.as_bytes()).unwrap_err().to_string();
+            let error = LogLine::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");
         }
     }
@@ -106,7 +106,7 @@ mod tests {
     fn no_proper_beginning_of_a_line_is_itself_a_line() {
         for cut in 0..GOOD.len() {
             assert!(
-                Line::parse(&GOOD.as_bytes()[..cut]).is_err(),
+                LogLine::parse(&GOOD.as_bytes()[..cut]).is_err(),
                 "{}",
                 &GOOD[..cut]
             );

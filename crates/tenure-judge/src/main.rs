@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use tenure_judge::{Judge, Reading, Verdict, read_logs};
+use tenure_judge::{Judge, ReadSummary, Verdict, read_logs};
 
 use args::Args;
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<(Verdict, Reading), String> {
+fn run(args: &Args) -> Result<(Verdict, ReadSummary), String> {
     let mut judge = Judge::default();
     let reading = read_logs(&args.logs, &mut judge).map_err(|trouble| trouble.to_string())?;
     let Some(seen) = judge.seen() else {

@@ -6,14 +6,14 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::{Judge, Line};
+use crate::{Judge, LogLine};
 
 /// The longest line there may be; anything longer is not a log.
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// What reading the logs came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReadSummary {
     /// How many files were read.
     pub files: usize,
     /// How many of them end in half a line, as a process leaves it that was killed while writing.
@@ -22,7 +22,7 @@ pub struct Reading {
 
 /// Why the logs cannot be judged.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ReadError {
     /// A path that cannot be read.
     Unreadable(PathBuf, io::Error),
     /// A directory without a single log.
@@ -38,33 +38,34 @@ pub enum Trouble {
     },
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Unreadable(path, error) => {
+            ReadError::Unreadable(path, error) => {
                 write!(f, "cannot read {}: {error}", path.display())
             }
-            Trouble::NoLogs(path) => {
+            ReadError::NoLogs(path) => {
                 write!(
                     f,
                     "no *.jsonl file under {}; name the files if they have another extension",
                     path.display()
                 )
             }
-            Trouble::Garbage { file, line, reason } => {
+            ReadError::Garbage { file, line, reason } => {
                 write!(f, "{}:{line}: not a log line: {reason}", file.display())
             }
         }
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for ReadError {}
 
 /// Shows the judge all lines of the given files and of the `*.jsonl` files under the given directories.
-pub fn read_logs(paths: &[PathBuf], judge: &mut Judge) -> Result<Reading, Trouble> {
-    let mut reading = Reading::default();
+pub fn read_logs(paths: &[PathBuf], judge: &mut Judge) -> Result<ReadSummary, ReadError> {
+    let mut reading = ReadSummary::default();
     for file in find_logs(paths)? {
-        let opened = File::open(&file).map_err(|error| Trouble::Unreadable(file.clone(), error))?;
+        let opened =
+            File::open(&file).map_err(|error| ReadError::Unreadable(file.clone(), error))?;
         reading.files += 1;
         reading.truncated += usize::from(read_log(
             &file,
@@ -77,10 +78,10 @@ pub fn read_logs(paths: &[PathBuf], judge: &mut Judge) -> Result<Reading, Troubl
 
 /// Lists the given files and the `*.jsonl` files under the given directories, each once. Links inside of
 /// directories are not followed.
-pub fn find_logs(paths: &[PathBuf]) -> Result<BTreeSet<PathBuf>, Trouble> {
+pub fn find_logs(paths: &[PathBuf]) -> Result<BTreeSet<PathBuf>, ReadError> {
     let mut found = BTreeSet::new();
     for path in paths {
-        let unreadable = |error| Trouble::Unreadable(path.clone(), error);
+        let unreadable = |error| ReadError::Unreadable(path.clone(), error);
         let real = fs::canonicalize(path).map_err(unreadable)?;
         if !fs::metadata(&real).map_err(unreadable)?.is_dir() {
             found.insert(real);
@@ -89,15 +90,15 @@ pub fn find_logs(paths: &[PathBuf]) -> Result<BTreeSet<PathBuf>, Trouble> {
         let mut inside = BTreeSet::new();
         walk(&real, &mut inside)?;
         if inside.is_empty() {
-            return Err(Trouble::NoLogs(path.clone()));
+            return Err(ReadError::NoLogs(path.clone()));
         }
         found.append(&mut inside);
     }
     Ok(found)
 }
 
-fn walk(dir: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), Trouble> {
-    let unreadable = |error| Trouble::Unreadable(dir.to_owned(), error);
+fn walk(dir: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), ReadError> {
+    let unreadable = |error| ReadError::Unreadable(dir.to_owned(), error);
     for entry in fs::read_dir(dir).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
         let kind = entry.file_type().map_err(unreadable)?;
@@ -116,13 +117,13 @@ fn walk(dir: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), Trouble> {
 }
 
 /// Shows the judge all lines of one log; `file` is only its name in errors. Says whether it ends in half a line.
-pub fn read_log(file: &Path, mut log: impl BufRead, judge: &mut Judge) -> Result<bool, Trouble> {
+pub fn read_log(file: &Path, mut log: impl BufRead, judge: &mut Judge) -> Result<bool, ReadError> {
     let mut buffer = Vec::new();
     let mut number = 0;
     loop {
         buffer.clear();
         number += 1;
-        let garbage = |reason: String| Trouble::Garbage {
+        let garbage = |reason: String| ReadError::Garbage {
             file: file.to_owned(),
             line: number,
             reason,
@@ -130,7 +131,7 @@ pub fn read_log(file: &Path, mut log: impl BufRead, judge: &mut Judge) -> Result
         log.by_ref()
             .take(LONGEST_LINE as u64 + 1)
             .read_until(b'\n', &mut buffer)
-            .map_err(|error| Trouble::Unreadable(file.to_owned(), error))?;
+            .map_err(|error| ReadError::Unreadable(file.to_owned(), error))?;
         let whole = buffer.pop_if(|byte| *byte == b'\n').is_some();
         if !whole && buffer.is_empty() {
             return Ok(false);
@@ -138,7 +139,7 @@ pub fn read_log(file: &Path, mut log: impl BufRead, judge: &mut Judge) -> Result
         if buffer.len() > LONGEST_LINE {
             return Err(garbage(format!("longer than {LONGEST_LINE} bytes")));
         }
-        match Line::parse(&buffer) {
+        match LogLine::parse(&buffer) {
             Ok(line) => judge.see(&line),
             Err(_) if !whole => return Ok(true),
             Err(error) => return Err(garbage(error.to_string())),

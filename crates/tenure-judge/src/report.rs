@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use tenure_judge::{Findings, Reading, Verdict, Window, Work, show_duration};
+use tenure_judge::{Findings, ReadSummary, TimeWindow, Verdict, WorkId, show_duration};
 
 use crate::args::Args;
 
@@ -21,7 +21,7 @@ struct Json<'a> {
 }
 
 /// The verdict as one line of JSON.
-pub(crate) fn json(verdict: &Verdict, reading: Reading, passed: bool) -> String {
+pub(crate) fn json(verdict: &Verdict, reading: ReadSummary, passed: bool) -> String {
     let against = verdict
         .against()
         .into_iter()
@@ -39,7 +39,7 @@ pub(crate) fn json(verdict: &Verdict, reading: Reading, passed: bool) -> String 
 }
 
 /// The verdict in words, ending with one line that says it all.
-pub(crate) fn text(verdict: &Verdict, reading: Reading, args: &Args) -> String {
+pub(crate) fn text(verdict: &Verdict, reading: ReadSummary, args: &Args) -> String {
     let mut out = String::new();
     let length = verdict
         .window
@@ -159,10 +159,10 @@ fn list<T>(out: &mut String, findings: &Findings<T>, show: impl Fn(&T) -> String
     }
 }
 
-fn one(work: &Work) -> String {
+fn one(work: &WorkId) -> String {
     format!("epoch {} (pid {}, {})", work.epoch, work.pid, work.node)
 }
 
-fn stamps(window: Window) -> String {
+fn stamps(window: TimeWindow) -> String {
     format!("[{}..{}]", window.from, window.until)
 }

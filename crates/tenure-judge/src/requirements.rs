@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// What a run is held to beyond safety. Safety itself (overlaps, epochs, stale effects, strays) is always judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Demands {
+pub struct Requirements {
     /// The shards there should be. Gaps and coverage are asked of these, lines of any other shard count against the
     /// run. `None`: the shards that the logs name.
     pub shards: Option<BTreeSet<String>>,
@@ -21,15 +21,15 @@ pub struct Demands {
     pub restarts: bool,
 }
 
-impl Demands {
+impl Requirements {
     /// Asks for the shards `KEYSPACE/0` to `KEYSPACE/count-1`.
-    pub fn of_keyspace(keyspace: &str, count: u32) -> Demands {
+    pub fn of_keyspace(keyspace: &str, count: u32) -> Requirements {
         let shards = (0..count)
             .map(|number| format!("{keyspace}/{number}"))
             .collect();
-        Demands {
+        Requirements {
             shards: Some(shards),
-            ..Demands::default()
+            ..Requirements::default()
         }
     }
 }

@@ -17,25 +17,25 @@ pub struct Verdict {
     /// How often work began again at its own epoch (after a pause, say). Allowed.
     pub resumed: u64,
     /// The time that gaps and coverage were asked of; `None` if there was no line.
-    pub window: Option<Window>,
+    pub window: Option<TimeWindow>,
     /// Two works alive on one shard at one instant.
     pub overlaps: Findings<Overlap>,
     /// Work that began under a lower epoch than work that had begun before it.
-    pub regressions: Findings<Regression>,
+    pub regressions: Findings<EpochRegression>,
     /// Epochs that more than one process or node worked under.
-    pub shared: Findings<Shared>,
+    pub shared: Findings<SharedEpoch>,
     /// Effects stamped later than the start of a higher epoch.
     pub stale_effects: Findings<StaleEffects>,
     /// Lines before any `start` or after an `end`.
-    pub strays: Findings<Stray>,
+    pub strays: Findings<StrayLine>,
     /// Shards that were asked for and never worked on.
     pub unseen: Findings<String>,
     /// Shards that were worked on and not asked for.
     pub unexpected: Findings<String>,
     /// Per shard its longest time with nobody alive, longest first; shards without a gap are left out.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<UnservedGap>,
     /// Those of the gaps that are longer than was allowed.
-    pub long_gaps: Findings<Gap>,
+    pub long_gaps: Findings<UnservedGap>,
     /// Shards that nobody was alive on in the last part of the window.
     pub uncovered: Findings<String>,
 }
@@ -51,7 +51,7 @@ pub struct Findings<T> {
 
 /// A stretch of time; both ends belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Window {
+pub struct TimeWindow {
     /// The first nanosecond.
     pub from: u64,
     /// The last nanosecond.
@@ -60,7 +60,7 @@ pub struct Window {
 
 /// One process at one epoch of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Work {
+pub struct WorkId {
     /// The fencing token it worked under.
     pub epoch: u64,
     /// The process.
@@ -75,35 +75,35 @@ pub struct Overlap {
     /// The shard.
     pub shard: String,
     /// The work that began first.
-    pub earlier: Work,
+    pub earlier: WorkId,
     /// From when to when it was alive.
-    pub earlier_alive: Window,
+    pub earlier_alive: TimeWindow,
     /// The work that began while the other was alive.
-    pub later: Work,
+    pub later: WorkId,
     /// From when to when it was alive.
-    pub later_alive: Window,
+    pub later_alive: TimeWindow,
     /// When both were.
-    pub both: Window,
+    pub both: TimeWindow,
 }
 
 /// Work that began under a lower epoch than work that had begun before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Regression {
+pub struct EpochRegression {
     /// The shard.
     pub shard: String,
     /// What began.
-    pub work: Work,
+    pub work: WorkId,
     /// When.
     pub at: u64,
     /// The higher epoch that had begun before.
-    pub after: Work,
+    pub after: WorkId,
     /// When that was.
     pub after_at: u64,
 }
 
 /// An epoch that more than one process or node worked under.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shared {
+pub struct SharedEpoch {
     /// The shard.
     pub shard: String,
     /// The epoch.
@@ -120,7 +120,7 @@ pub struct StaleEffects {
     /// The shard.
     pub shard: String,
     /// Whose effects.
-    pub work: Work,
+    pub work: WorkId,
     /// When a higher epoch had begun.
     pub superseded_at: u64,
     /// The first effect after that.
@@ -131,20 +131,20 @@ pub struct StaleEffects {
 
 /// A line before any `start` or after an `end`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Stray {
+pub struct StrayLine {
     /// The shard.
     pub shard: String,
     /// Whose line.
-    pub work: Work,
+    pub work: WorkId,
     /// Its stamp.
     pub at: u64,
     /// What it said.
-    pub ev: crate::Event,
+    pub ev: crate::LogEvent,
 }
 
 /// A time with nobody alive on a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gap {
+pub struct UnservedGap {
     /// The shard.
     pub shard: String,
     /// The last line before it, or the begin of the window.
@@ -153,7 +153,7 @@ pub struct Gap {
     pub until: u64,
 }
 
-impl Gap {
+impl UnservedGap {
     /// How long it was, in nanoseconds.
     pub fn nanos(&self) -> u64 {
         self.until - self.from

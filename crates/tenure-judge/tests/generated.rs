@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_judge::{Demands, Event, Judge, Line, Verdict, judge};
+use tenure_judge::{Judge, LogEvent, LogLine, Requirements, Verdict, judge};
 
 /// Small, seeded and its own: the same seed gives the same run for ever.
 struct Dice(u64);
@@ -29,14 +29,14 @@ struct Turn {
 /// A run without fault: per shard one owner after the other, killed or ended, with rising epochs.
 struct Run {
     turns: Vec<Turn>,
-    lines: Vec<Line<'static>>,
+    lines: Vec<LogLine<'static>>,
 }
 
-fn line(turn: Turn, t: u64, ev: Event) -> Line<'static> {
+fn line(turn: Turn, t: u64, ev: LogEvent) -> LogLine<'static> {
     let Turn {
         shard, epoch, pid, ..
     } = turn;
-    Line {
+    LogLine {
         t,
         pid,
         shard: format!("k/{shard}").into(),
@@ -63,20 +63,20 @@ fn clean_run(dice: &mut Dice) -> Run {
                 first,
                 last: first,
             };
-            run.lines.push(line(turn, now, Event::Start));
+            run.lines.push(line(turn, now, LogEvent::Start));
             for _ in 0..dice.roll(1, 8) {
                 now += dice.roll(1, 30);
                 let ev = if dice.roll(0, 3) == 0 {
-                    Event::Effect
+                    LogEvent::Effect
                 } else {
-                    Event::Beat
+                    LogEvent::Beat
                 };
                 run.lines.push(line(turn, now, ev));
             }
             // Half of them are killed: no end, alive up to the last line.
             if dice.roll(0, 1) == 0 {
                 now += dice.roll(0, 5);
-                run.lines.push(line(turn, now, Event::End));
+                run.lines.push(line(turn, now, LogEvent::End));
             }
             turn.last = now;
             run.turns.push(turn);
@@ -87,7 +87,7 @@ fn clean_run(dice: &mut Dice) -> Run {
 }
 
 /// Mixes the lines of different works, as files and processes do; equal stamps of one work keep their order.
-fn mix(lines: Vec<Line<'static>>, dice: &mut Dice) -> Vec<Line<'static>> {
+fn mix(lines: Vec<LogLine<'static>>, dice: &mut Dice) -> Vec<LogLine<'static>> {
     let mut works: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for line in lines.into_iter().rev() {
         works
@@ -120,7 +120,7 @@ fn handover(run: &Run, dice: &mut Dice) -> (Turn, Turn) {
 
 /// Breaks many runs in one way and asks of each verdict that it says so.
 fn break_runs(
-    broken: impl Fn(&Run, &mut Dice) -> Vec<Line<'static>>,
+    broken: impl Fn(&Run, &mut Dice) -> Vec<LogLine<'static>>,
     found: impl Fn(&Verdict) -> bool,
 ) {
     for seed in 0..2_000 {
@@ -149,8 +149,12 @@ fn an_owner_that_writes_once_more_after_the_next_began_is_always_found() {
         let (old, new) = handover(run, dice);
         let mut lines = run.lines.clone();
         // Its end, if it wrote one, never happened.
-        lines.retain(|line| (line.pid, line.epoch, line.ev) != (old.pid, old.epoch, Event::End));
-        lines.push(line(old, dice.roll(new.first + 1, new.last), Event::Beat));
+        lines.retain(|line| (line.pid, line.epoch, line.ev) != (old.pid, old.epoch, LogEvent::End));
+        lines.push(line(
+            old,
+            dice.roll(new.first + 1, new.last),
+            LogEvent::Beat,
+        ));
         lines
     };
     break_runs(late, |verdict| verdict.overlaps.count > 0);
@@ -164,7 +168,7 @@ fn an_owner_that_begins_before_the_other_is_done_is_always_found() {
         let early = dice.roll(old.first, old.last - 1);
         lines
             .iter_mut()
-            .filter(|line| (line.pid, line.epoch, line.ev) == (new.pid, new.epoch, Event::Start))
+            .filter(|line| (line.pid, line.epoch, line.ev) == (new.pid, new.epoch, LogEvent::Start))
             .for_each(|line| line.t = early);
         lines
     };
@@ -179,7 +183,7 @@ fn a_late_effect_after_the_end_is_always_found() {
         lines.push(line(
             old,
             dice.roll(new.first + 1, new.last + 100),
-            Event::Effect,
+            LogEvent::Effect,
         ));
         lines
     };
@@ -236,10 +240,10 @@ fn gaps_agree_with_a_count_of_every_nanosecond() {
         let run = clean_run(&mut dice);
         let from = run.turns.iter().map(|turn| turn.first).min().unwrap();
         let until = run.turns.iter().map(|turn| turn.last).max().unwrap();
-        let demands = Demands {
+        let demands = Requirements {
             from: Some(from + dice.roll(0, 9)),
             until: Some(until - dice.roll(0, 9)),
-            ..Demands::default()
+            ..Requirements::default()
         };
         let mut judge = Judge::default();
         run.lines.iter().for_each(|line| judge.see(line));

@@ -1,9 +1,9 @@
 //! Each rule of the judge, one situation per line.
 
-use tenure_judge::{Demands, Event, Judge, Line, Verdict, Window};
+use tenure_judge::{Judge, LogEvent, LogLine, Requirements, TimeWindow, Verdict};
 
 /// Reads a story: `STAMP SHARD PID.EPOCH@NODE EVENT`, separated by `;`.
-fn tell(story: &str) -> Vec<Line<'_>> {
+fn tell(story: &str) -> Vec<LogLine<'_>> {
     story
         .split(';')
         .map(str::trim)
@@ -12,21 +12,21 @@ fn tell(story: &str) -> Vec<Line<'_>> {
         .collect()
 }
 
-fn parse(words: &str) -> Line<'_> {
+fn parse(words: &str) -> LogLine<'_> {
     let [t, shard, who, ev] = words.split_whitespace().collect::<Vec<_>>()[..] else {
         panic!("{words}")
     };
     let (pid, rest) = who.split_once('.').unwrap();
     let (epoch, node) = rest.split_once('@').unwrap();
     let ev = match ev {
-        "start" => Event::Start,
-        "beat" => Event::Beat,
-        "effect" => Event::Effect,
-        "end" => Event::End,
+        "start" => LogEvent::Start,
+        "beat" => LogEvent::Beat,
+        "effect" => LogEvent::Effect,
+        "end" => LogEvent::End,
         other => panic!("{other}"),
     };
     let [t, pid, epoch] = [t, pid, epoch].map(|number| number.parse().unwrap());
-    Line {
+    LogLine {
         t,
         pid,
         shard: shard.into(),
@@ -36,14 +36,14 @@ fn parse(words: &str) -> Line<'_> {
     }
 }
 
-fn judge_with(story: &str, demands: &Demands) -> Verdict {
+fn judge_with(story: &str, demands: &Requirements) -> Verdict {
     let mut judge = Judge::default();
     tell(story).iter().for_each(|line| judge.see(line));
     judge.verdict(demands)
 }
 
 /// Checks that exactly these kinds speak against a story, whatever the order of its lines.
-fn check_with(story: &str, demands: &Demands, against: &[&str]) -> Verdict {
+fn check_with(story: &str, demands: &Requirements, against: &[&str]) -> Verdict {
     let kinds = |verdict: &Verdict| {
         verdict
             .against()
@@ -63,7 +63,7 @@ fn check_with(story: &str, demands: &Demands, against: &[&str]) -> Verdict {
 }
 
 fn check(story: &str, against: &[&str]) -> Verdict {
-    check_with(story, &Demands::default(), against)
+    check_with(story, &Requirements::default(), against)
 }
 
 const OVERLAP: &str = "overlaps";
@@ -108,17 +108,17 @@ fn a_stopped_owner_that_never_wakes_is_clean_and_one_that_beats_again_is_not() {
     );
     let overlap = &verdict.overlaps.listed[0];
     assert_eq!((overlap.earlier.pid, overlap.later.pid), (1, 2));
-    assert_eq!(overlap.earlier_alive, Window { from: 1, until: 55 });
+    assert_eq!(overlap.earlier_alive, TimeWindow { from: 1, until: 55 });
     assert_eq!(
         overlap.later_alive,
-        Window {
+        TimeWindow {
             from: 50,
             until: 60
         }
     );
     assert_eq!(
         overlap.both,
-        Window {
+        TimeWindow {
             from: 50,
             until: 55
         }
@@ -212,9 +212,9 @@ fn an_epoch_of_two_processes_or_two_nodes_is_shared() {
 
 #[test]
 fn where_restarts_are_allowed_processes_of_one_node_may_follow_each_other() {
-    let demands = Demands {
+    let demands = Requirements {
         restarts: true,
-        ..Demands::default()
+        ..Requirements::default()
     };
     check_with(
         "1 s 1.3@a start; 2 s 1.3@a beat; 5 s 2.3@a start; 6 s 2.3@a end",
@@ -292,9 +292,9 @@ fn gaps_are_measured_from_the_first_to_the_last_line_of_the_run() {
     let story = "0 r 9.1@z start; 100 r 9.1@z end; 10 s 1.1@a start; 20 s 1.1@a end; 60 s 2.2@b start; 90 s 2.2@b end";
     let verdict = check_with(
         story,
-        &Demands {
+        &Requirements {
             max_gap: Some(40),
-            ..Demands::default()
+            ..Requirements::default()
         },
         &[],
     );
@@ -305,9 +305,9 @@ fn gaps_are_measured_from_the_first_to_the_last_line_of_the_run() {
     );
     check_with(
         story,
-        &Demands {
+        &Requirements {
             max_gap: Some(39),
-            ..Demands::default()
+            ..Requirements::default()
         },
         &[GAP],
     );
@@ -321,9 +321,9 @@ fn the_time_before_the_first_and_after_the_last_owner_is_a_gap_too() {
         assert_eq!(check(story, &[]).gaps[0].nanos(), 70);
         check_with(
             story,
-            &Demands {
+            &Requirements {
                 max_gap: Some(69),
-                ..Demands::default()
+                ..Requirements::default()
             },
             &[GAP],
         );
@@ -339,19 +339,19 @@ fn a_short_work_inside_a_long_one_makes_no_gap() {
 #[test]
 fn a_window_narrows_gaps_and_coverage_and_nothing_else() {
     let story = "0 s 1.1@a start; 10 s 1.1@a end; 50 s 2.2@b start; 60 s 2.2@b end; 95 s 3.2@c start; 100 s 3.2@c end";
-    let window = |from, until| Demands {
+    let window = |from, until| Requirements {
         max_gap: Some(5),
         from: Some(from),
         until: Some(until),
-        ..Demands::default()
+        ..Requirements::default()
     };
     check_with(story, &window(0, 14), &[SHARED]);
     check_with(story, &window(0, 16), &[SHARED, GAP]);
     check_with(story, &window(46, 64), &[SHARED]);
-    let covered = |until| Demands {
+    let covered = |until| Requirements {
         covered_by: Some(10),
         until: Some(until),
-        ..Demands::default()
+        ..Requirements::default()
     };
     check_with(story, &covered(70), &[SHARED]);
     check_with(story, &covered(71), &[SHARED, UNCOVERED]);
@@ -363,17 +363,17 @@ fn every_shard_must_be_alive_in_the_last_part_when_that_is_asked() {
     let story = "0 r 9.1@z start; 100 r 9.1@z end; 0 s 1.1@a start; 60 s 1.1@a beat";
     check_with(
         story,
-        &Demands {
+        &Requirements {
             covered_by: Some(40),
-            ..Demands::default()
+            ..Requirements::default()
         },
         &[],
     );
     let verdict = check_with(
         story,
-        &Demands {
+        &Requirements {
             covered_by: Some(39),
-            ..Demands::default()
+            ..Requirements::default()
         },
         &[UNCOVERED],
     );
@@ -383,23 +383,23 @@ fn every_shard_must_be_alive_in_the_last_part_when_that_is_asked() {
 #[test]
 fn shards_asked_for_must_appear_and_others_must_not() {
     let story = "1 k/0 1.1@a start; 9 k/0 1.1@a end; 1 k/1 1.1@a start; 9 k/1 1.1@a end";
-    check_with(story, &Demands::of_keyspace("k", 2), &[]);
+    check_with(story, &Requirements::of_keyspace("k", 2), &[]);
     assert_eq!(
-        check_with(story, &Demands::of_keyspace("k", 3), &[UNSEEN])
+        check_with(story, &Requirements::of_keyspace("k", 3), &[UNSEEN])
             .unseen
             .listed,
         ["k/2"]
     );
     assert_eq!(
-        check_with(story, &Demands::of_keyspace("k", 1), &[UNEXPECTED])
+        check_with(story, &Requirements::of_keyspace("k", 1), &[UNEXPECTED])
             .unexpected
             .listed,
         ["k/1"]
     );
-    let all = Demands {
+    let all = Requirements {
         max_gap: Some(3),
         covered_by: Some(1),
-        ..Demands::of_keyspace("k", 3)
+        ..Requirements::of_keyspace("k", 3)
     };
     let verdict = check_with(story, &all, &[UNSEEN, GAP, UNCOVERED]);
     assert_eq!(

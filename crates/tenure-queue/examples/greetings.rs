@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_queue::{Failure, Job, Queue, QueueError, QueueSettings, Submit, Worker, typed};
+use tenure_queue::{Job, NewTask, Queue, QueueError, QueueSettings, TaskFailure, Worker, typed};
 
 #[derive(Serialize, Deserialize)]
 struct Greet {
@@ -19,9 +19,9 @@ struct Greeting {
 }
 
 /// The work. It fails at first now and then, and is tried again.
-async fn greet(input: Greet, job: Job) -> Result<Greeting, Failure> {
+async fn greet(input: Greet, job: Job) -> Result<Greeting, TaskFailure> {
     if input.name.len() % 2 == 1 && job.attempt() == 1 {
-        return Err(Failure::new("the pen is dry").again_after(Duration::from_millis(50)));
+        return Err(TaskFailure::new("the pen is dry").again_after(Duration::from_millis(50)));
     }
     Ok(Greeting {
         text: format!("hello, {}", input.name),
@@ -48,7 +48,7 @@ async fn main() -> Result<(), QueueError> {
     }
 
     for name in ["anna", "bjorn", "chioma"] {
-        let task = Submit::json(&Greet { name: name.into() })?.key(format!("greet {name}"));
+        let task = NewTask::json(&Greet { name: name.into() })?.key(format!("greet {name}"));
         let id = queue.submit(task).await?.id;
         let greeting: Greeting = queue.result(&id, Duration::from_secs(30)).await?;
         println!("{} (attempt {})", greeting.text, greeting.attempt);

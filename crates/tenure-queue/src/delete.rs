@@ -25,10 +25,10 @@ use tokio::time::Instant;
 
 use crate::error::QueueError;
 use crate::ids::{Nonce, QueueName};
-use crate::keys::Layout;
+use crate::keys::QueueKeys;
 use crate::queue::{KEYSPACE, Queue, RECORD_VALID};
 use crate::queue_record::{QueueRecord, QueueSettings, decode, encode};
-use crate::rng::Chance;
+use crate::rng::RandomNumbers;
 use crate::task_store::{in_time, read_in_time};
 
 /// Time between the mark and the deletion of the record, at least.
@@ -44,7 +44,7 @@ const _: () = assert!(SETTLE.as_secs() > RECORD_VALID.as_secs());
 
 /// Result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Deleted {
+pub struct DeletionResult {
     /// Number of tasks deleted.
     pub tasks: u64,
     /// Number of schedules deleted.
@@ -77,7 +77,7 @@ pub async fn delete(
     store: Arc<dyn Store>,
     cluster: &str,
     name: &str,
-) -> Result<Deleted, QueueError> {
+) -> Result<DeletionResult, QueueError> {
     let name = QueueName::new(name)?;
     let deletion = Deletion::new(store, cluster, name);
     match deletion.mark().await? {
@@ -124,17 +124,17 @@ struct Deletion {
     store: Arc<dyn Store>,
     cluster: String,
     name: QueueName,
-    layout: Layout,
-    random: Chance,
+    layout: QueueKeys,
+    random: RandomNumbers,
 }
 
 impl Deletion {
     fn new(store: Arc<dyn Store>, cluster: &str, name: QueueName) -> Self {
         Self {
             // No key that is used here depends on the number of shards.
-            layout: Layout::new(cluster, &name, 1),
+            layout: QueueKeys::new(cluster, &name, 1),
             cluster: cluster.to_owned(),
-            random: Chance::new(),
+            random: RandomNumbers::new(),
             store,
             name,
         }
@@ -202,8 +202,8 @@ impl Deletion {
     }
 
     /// Deletes everything, the marked record last.
-    async fn finish(&self, mark: Mark) -> Result<Deleted, QueueError> {
-        let mut deleted = Deleted::default();
+    async fn finish(&self, mark: Mark) -> Result<DeletionResult, QueueError> {
+        let mut deleted = DeletionResult::default();
         for _ in 0..SCANS_MAX {
             let Some(found) = self.delete_keys(&mark, &mut deleted).await? else {
                 // Another deletion has finished this one.
@@ -230,7 +230,7 @@ impl Deletion {
     async fn delete_keys(
         &self,
         mark: &Mark,
-        deleted: &mut Deleted,
+        deleted: &mut DeletionResult,
     ) -> Result<Option<usize>, QueueError> {
         let (root, record) = (self.layout.root(), self.layout.record());
         let (mut found, mut after) = (0, None::<String>);
@@ -273,7 +273,11 @@ impl Deletion {
     }
 
     /// Deletes a page. Records that have changed since they were read are found by the next scan.
-    async fn delete_page(&self, doomed: Doomed, deleted: &mut Deleted) -> Result<(), QueueError> {
+    async fn delete_page(
+        &self,
+        doomed: Doomed,
+        deleted: &mut DeletionResult,
+    ) -> Result<(), QueueError> {
         let keys: Vec<String> = doomed.records.iter().map(|d| d.key.clone()).collect();
         let answers = match doomed.records.is_empty() {
             true => Vec::new(),

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ClaimId, TaskId};
 use crate::payload::Payload;
 use crate::store_time::StoreTime;
-use crate::task::{Progress, Task};
+use crate::task::{Task, TaskProgress};
 
 /// A task as its handler sees it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Job {
     pub(crate) task: Arc<Task>,
     pub(crate) claim: ClaimId,
     pub(crate) cancel: CancellationToken,
-    pub(crate) progress: watch::Sender<Option<Progress>>,
+    pub(crate) progress: watch::Sender<Option<TaskProgress>>,
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -81,7 +81,7 @@ impl Job {
         let permille = permille.map(|p| p.min(1000));
         let note = note.into();
         self.progress
-            .send_replace(Some(Progress { permille, note }));
+            .send_replace(Some(TaskProgress { permille, note }));
     }
 }
 
@@ -115,13 +115,13 @@ pub enum RetryAt {
 ///
 /// Any error becomes one with `?`, and the task is then tried again as its retries say.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct TaskFailure {
     pub(crate) reason: String,
     pub(crate) for_good: bool,
     pub(crate) after: Option<Duration>,
 }
 
-impl Failure {
+impl TaskFailure {
     /// A failure that another attempt may not meet.
     pub fn new(reason: impl fmt::Display) -> Self {
         Self {
@@ -147,13 +147,13 @@ impl Failure {
     }
 }
 
-impl fmt::Debug for Failure {
+impl fmt::Debug for TaskFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error> From<E> for TaskFailure {
     fn from(e: E) -> Self {
         Self::new(e)
     }
@@ -166,7 +166,7 @@ impl<E: std::error::Error> From<E> for Failure {
 /// attempt only.
 pub trait TaskHandler: Send + Sync + 'static {
     /// Works on one task. A panic is a failure of this attempt alone.
-    fn handle(&self, job: Job) -> impl Future<Output = Result<Outcome, Failure>> + Send;
+    fn handle(&self, job: Job) -> impl Future<Output = Result<Outcome, TaskFailure>> + Send;
 }
 
 /// A handler made of an async function from a typed input to a typed output.
@@ -177,7 +177,7 @@ where
     I: DeserializeOwned + Send + 'static,
     O: Serialize + 'static,
     F: Fn(I, Job) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<O, Failure>> + Send,
+    A: Future<Output = Result<O, TaskFailure>> + Send,
 {
     Typed {
         work,
@@ -196,16 +196,16 @@ where
     I: DeserializeOwned + Send + 'static,
     O: Serialize + 'static,
     F: Fn(I, Job) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<O, Failure>> + Send,
+    A: Future<Output = Result<O, TaskFailure>> + Send,
 {
-    async fn handle(&self, job: Job) -> Result<Outcome, Failure> {
+    async fn handle(&self, job: Job) -> Result<Outcome, TaskFailure> {
         let input = job.payload().decode();
-        let input =
-            input.map_err(|e| Failure::for_good(format!("decoding the payload failed: {e}")))?;
+        let input = input
+            .map_err(|e| TaskFailure::for_good(format!("decoding the payload failed: {e}")))?;
         let output = (self.work)(input, job).await?;
         let result = Payload::json(&output);
-        let result =
-            result.map_err(|e| Failure::for_good(format!("encoding the result failed: {e}")))?;
+        let result = result
+            .map_err(|e| TaskFailure::for_good(format!("encoding the result failed: {e}")))?;
         Ok(Outcome::Done(result))
     }
 }

@@ -19,14 +19,14 @@ use tenure_core::keys::{escape, unescape};
 
 use crate::ids::{QueueName, ScheduleName, TaskId};
 use crate::store_time::StoreTime;
-use crate::task::{State, Task, TaskStatus};
+use crate::task::{Task, TaskState, TaskStatus};
 
 /// What all keys of all queues begin with.
 pub const ROOT: &str = "=queues/";
 
 /// The index that an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Index {
+pub enum IndexKind {
     /// What may be claimed.
     Ready,
     /// What is claimed.
@@ -37,41 +37,46 @@ pub enum Index {
     Dead,
 }
 
-impl Index {
+impl IndexKind {
     /// All of them.
-    pub const ALL: [Index; 4] = [Index::Ready, Index::Lease, Index::Done, Index::Dead];
+    pub const ALL: [IndexKind; 4] = [
+        IndexKind::Ready,
+        IndexKind::Lease,
+        IndexKind::Done,
+        IndexKind::Dead,
+    ];
 
     /// Its part of a key.
     pub fn as_str(self) -> &'static str {
         match self {
-            Index::Ready => "ready",
-            Index::Lease => "lease",
-            Index::Done => "done",
-            Index::Dead => "dead",
+            IndexKind::Ready => "ready",
+            IndexKind::Lease => "lease",
+            IndexKind::Done => "done",
+            IndexKind::Dead => "dead",
         }
     }
 
     /// Whether nobody comes by its entries by themselves.
     pub fn is_final(self) -> bool {
-        matches!(self, Index::Done | Index::Dead)
+        matches!(self, IndexKind::Done | IndexKind::Dead)
     }
 
     /// Where tasks in this state stand.
     pub fn of(is: TaskStatus) -> Self {
         match is {
-            TaskStatus::Ready => Index::Ready,
-            TaskStatus::Running => Index::Lease,
-            TaskStatus::Done | TaskStatus::Cancelled => Index::Done,
-            TaskStatus::Dead => Index::Dead,
+            TaskStatus::Ready => IndexKind::Ready,
+            TaskStatus::Running => IndexKind::Lease,
+            TaskStatus::Done | TaskStatus::Cancelled => IndexKind::Done,
+            TaskStatus::Dead => IndexKind::Dead,
         }
     }
 }
 
 /// An entry of an index: leads to a task, at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Which index.
-    pub index: Index,
+    pub index: IndexKind,
     /// Nine minus the priority; zero outside the ready index.
     pub rank: u8,
     /// When the task wants to be looked at, or when it ended.
@@ -82,14 +87,16 @@ pub struct Entry {
     pub entered: u64,
 }
 
-impl Entry {
+impl IndexEntry {
     /// The entry that leads to a task as it is.
     pub fn of(task: &Task) -> Self {
-        let index = Index::of(task.status());
+        let index = IndexKind::of(task.status());
         let (rank, at) = match &task.state {
-            State::Ready { due } => (9 - task.priority.min(9), *due),
-            State::Running(running) => (0, running.expires),
-            State::Done { at, .. } | State::Dead { at, .. } | State::Cancelled { at } => (0, *at),
+            TaskState::Ready { due } => (9 - task.priority.min(9), *due),
+            TaskState::Running(running) => (0, running.expires),
+            TaskState::Done { at, .. }
+            | TaskState::Dead { at, .. }
+            | TaskState::Cancelled { at } => (0, *at),
         };
         Self {
             index,
@@ -109,12 +116,12 @@ impl Entry {
 
 /// The keys of one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct QueueKeys {
     root: String,
     shards: u32,
 }
 
-impl Layout {
+impl QueueKeys {
     /// The keys of a queue with so many shards.
     pub fn new(cluster: &str, queue: &QueueName, shards: u32) -> Self {
         let (cluster, queue) = (escape(cluster), escape(queue.as_str()));
@@ -182,18 +189,18 @@ impl Layout {
     }
 
     /// What the entries of an index of a shard begin with.
-    pub fn index(&self, index: Index, shard: u32) -> String {
+    pub fn index(&self, index: IndexKind, shard: u32) -> String {
         format!("{}{}/{shard}/", self.root, index.as_str())
     }
 
     /// What the entries of an index begin with, of all shards.
-    pub fn whole_index(&self, index: Index) -> String {
+    pub fn whole_index(&self, index: IndexKind) -> String {
         format!("{}{}/", self.root, index.as_str())
     }
 
     /// An entry of an index.
-    pub fn entry(&self, entry: &Entry) -> String {
-        let Entry {
+    pub fn entry(&self, entry: &IndexEntry) -> String {
+        let IndexEntry {
             index,
             rank,
             at,
@@ -202,7 +209,7 @@ impl Layout {
         } = entry;
         let prefix = self.index(*index, self.shard_of(id));
         let rank = match index {
-            Index::Ready => format!("{rank}/"),
+            IndexKind::Ready => format!("{rank}/"),
             _ => String::new(),
         };
         let (at, id) = (at.stamp(), escape(id.as_str()));
@@ -212,22 +219,22 @@ impl Layout {
     /// The key after which there are only entries of lower priority than this one.
     pub fn end_of_rank(&self, shard: u32, rank: u8) -> String {
         // `:` comes after every digit, and no stamp begins with it.
-        format!("{}{rank}/:", self.index(Index::Ready, shard))
+        format!("{}{rank}/:", self.index(IndexKind::Ready, shard))
     }
 
     /// Reads the key of an entry; `None` for what is none.
-    pub fn entry_of(&self, key: &str) -> Option<Entry> {
+    pub fn entry_of(&self, key: &str) -> Option<IndexEntry> {
         let (index, rest) = key.strip_prefix(&self.root)?.split_once('/')?;
-        let index = Index::ALL.into_iter().find(|i| i.as_str() == index)?;
+        let index = IndexKind::ALL.into_iter().find(|i| i.as_str() == index)?;
         let (_, mut rest) = rest.split_once('/')?;
         let mut rank = 0;
-        if index == Index::Ready {
+        if index == IndexKind::Ready {
             let (digit, tail) = rest.split_once('/')?;
             (rank, rest) = (digit.parse().ok()?, tail);
         }
         let (at, name) = rest.split_once('/')?;
         let (id, entered) = name.rsplit_once('.')?;
-        let entry = Entry {
+        let entry = IndexEntry {
             index,
             rank,
             at: StoreTime::from_stamp(at)?,
@@ -262,8 +269,8 @@ mod tests {
 
     use super::*;
 
-    fn layout() -> Layout {
-        Layout::new("shop", &QueueName::new("jobs").unwrap(), 16)
+    fn layout() -> QueueKeys {
+        QueueKeys::new("shop", &QueueName::new("jobs").unwrap(), 16)
     }
 
     #[test]
@@ -273,8 +280,8 @@ mod tests {
         let shard = layout.shard_of(&id);
         let task = layout.task(&id);
         assert_eq!(task, format!("=queues/shop/jobs/tasks/{shard}/t1.json"));
-        let entry = Entry {
-            index: Index::Ready,
+        let entry = IndexEntry {
+            index: IndexKind::Ready,
             rank: 4,
             at: StoreTime::default(),
             id,
@@ -286,8 +293,11 @@ mod tests {
         assert_eq!(cluster_of(&key), None);
         assert_eq!(layout.shard_in(&key), Some(shard));
         let record = layout.record();
-        assert_eq!(Layout::queue_of("shop", &record).unwrap().as_str(), "jobs");
-        assert_eq!(Layout::queue_of("shop", &task), None);
+        assert_eq!(
+            QueueKeys::queue_of("shop", &record).unwrap().as_str(),
+            "jobs"
+        );
+        assert_eq!(QueueKeys::queue_of("shop", &task), None);
     }
 
     #[test]
@@ -314,11 +324,11 @@ mod tests {
         ) {
             let (layout, id) = (layout(), TaskId::new(id).unwrap());
             prop_assert_eq!(layout.task_of(&layout.task(&id)), Some(id.clone()));
-            let index = Index::ALL[index];
-            let rank = if index == Index::Ready { rank } else { 0 };
-            let entry = Entry { index, rank, at: StoreTime::from_millis(at), id, entered };
+            let index = IndexKind::ALL[index];
+            let rank = if index == IndexKind::Ready { rank } else { 0 };
+            let entry = IndexEntry { index, rank, at: StoreTime::from_millis(at), id, entered };
             let key = layout.entry(&entry);
-            if index == Index::Ready {
+            if index == IndexKind::Ready {
                 prop_assert!(key < layout.end_of_rank(layout.shard_of(&entry.id), rank));
             }
             prop_assert_eq!(layout.entry_of(&key), Some(entry));

@@ -29,8 +29,6 @@
 
 mod delete;
 mod error;
-#[cfg(test)]
-mod golden;
 mod handler;
 mod ids;
 pub mod keys;
@@ -40,6 +38,8 @@ mod ownership;
 mod payload;
 mod queue;
 mod queue_record;
+#[cfg(test)]
+mod record_format_tests;
 mod repair;
 mod retry;
 mod rng;
@@ -54,20 +54,22 @@ mod wakeups;
 mod worker;
 mod write_batcher;
 
-pub use delete::{Deleted, delete, delete_all};
+pub use delete::{DeletionResult, delete, delete_all};
 pub use error::QueueError;
-pub use handler::{Failure, Job, Outcome, RetryAt, TaskHandler, Typed, typed};
+pub use handler::{Job, Outcome, RetryAt, TaskFailure, TaskHandler, Typed, typed};
 pub use ids::{BadName, ClaimId, NAME_MAX, Nonce, QueueName, ScheduleName, TaskId, WorkerName};
-pub use list::{Filter, Page, Stats};
+pub use list::{Filter, Stats, TaskPage};
 pub use metrics::Metrics;
-pub use ownership::{ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, Leasing, OwnershipSettings};
+pub use ownership::{
+    CheckedOwnership, ENV_ENABLED, ENV_RENEW, ENV_SHARDS, ENV_TTL, OwnershipSettings,
+};
 pub use payload::Payload;
 pub use queue::Queue;
 pub use queue_record::{PAYLOAD_LIMIT, QueueRecord, QueueSettings, SHARDS_MAX};
-pub use repair::{Purge, Rebuilt};
-pub use retry::Retry;
+pub use repair::{Purge, RebuildResult};
+pub use retry::RetryPolicy;
 pub use schedule::{Cron, Schedule, ScheduleSpec};
 pub use store_time::StoreTime;
-pub use submit::{METADATA_MAX, Submit, Submitted};
-pub use task::{State, Task, TaskStatus};
-pub use worker::{Health, Worker, WorkerBuilder, WorkerSettings};
+pub use submit::{METADATA_MAX, NewTask, SubmittedTask};
+pub use task::{Task, TaskState, TaskStatus};
+pub use worker::{Worker, WorkerBuilder, WorkerHealth, WorkerSettings};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::QueueError;
 use crate::ids::TaskId;
-use crate::keys::{Index, Layout};
+use crate::keys::{IndexKind, QueueKeys};
 use crate::queue::Queue;
 use crate::store_time::StoreTime;
 use crate::task::{Task, TaskStatus};
@@ -48,10 +48,10 @@ impl Filter {
 
     /// The indexes that lead to such tasks; none if every task has to be looked at. A task that was claimed a moment ago
     /// still stands in the ready index.
-    fn indexes(&self) -> Vec<Index> {
-        let mut indexes: Vec<Index> = self.states.iter().map(|is| Index::of(*is)).collect();
+    fn indexes(&self) -> Vec<IndexKind> {
+        let mut indexes: Vec<IndexKind> = self.states.iter().map(|is| IndexKind::of(*is)).collect();
         if self.states.contains(&TaskStatus::Running) {
-            indexes.push(Index::Ready);
+            indexes.push(IndexKind::Ready);
         }
         indexes.sort_unstable();
         indexes.dedup();
@@ -61,7 +61,7 @@ impl Filter {
 
 /// Some of the tasks that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct TaskPage {
     /// The tasks. By shard; within a shard by time where a state was asked for, otherwise by id.
     pub tasks: Vec<Task>,
     /// What cannot be read, by key, and why.
@@ -100,9 +100,9 @@ impl Queue {
         filter: &Filter,
         limit: usize,
         from: Option<&str>,
-    ) -> Result<Page, QueueError> {
+    ) -> Result<TaskPage, QueueError> {
         let (prefixes, limit) = (prefixes(self.layout(), filter), limit.max(1));
-        let mut page = Page::default();
+        let mut page = TaskPage::default();
         let mut after = from.map(ToOwned::to_owned);
         let first = match from {
             None => 0,
@@ -143,7 +143,7 @@ impl Queue {
         filter: &Filter,
         limit: usize,
         keys: &[String],
-        page: &mut Page,
+        page: &mut TaskPage,
     ) -> Result<(), QueueError> {
         let layout = self.layout();
         let id_of = |key: &String| {
@@ -191,7 +191,7 @@ impl Queue {
             shards: self.layout().shards(),
             ..Stats::default()
         };
-        for index in Index::ALL {
+        for index in IndexKind::ALL {
             let (prefix, mut after) = (self.layout().whole_index(index), None::<String>);
             loop {
                 let keys = self.shelf().keys(&prefix, after.as_deref(), COUNT_PAGE);
@@ -210,27 +210,27 @@ impl Queue {
 }
 
 impl Stats {
-    fn count(&mut self, layout: &Layout, key: &str, now: StoreTime) {
+    fn count(&mut self, layout: &QueueKeys, key: &str, now: StoreTime) {
         let Some(entry) = layout.entry_of(key) else {
             self.odd += 1;
             return;
         };
         match entry.index {
-            Index::Ready if entry.at <= now => {
+            IndexKind::Ready if entry.at <= now => {
                 self.ready += 1;
                 let oldest = self.oldest_due.unwrap_or(entry.at);
                 self.oldest_due = Some(oldest.min(entry.at));
             }
-            Index::Ready => self.delayed += 1,
-            Index::Lease => self.running += 1,
-            Index::Done => self.done += 1,
-            Index::Dead => self.dead += 1,
+            IndexKind::Ready => self.delayed += 1,
+            IndexKind::Lease => self.running += 1,
+            IndexKind::Done => self.done += 1,
+            IndexKind::Dead => self.dead += 1,
         }
     }
 }
 
 /// What is to be read for a filter, one after the other.
-fn prefixes(layout: &Layout, filter: &Filter) -> Vec<String> {
+fn prefixes(layout: &QueueKeys, filter: &Filter) -> Vec<String> {
     let indexes = filter.indexes();
     let of_shard = |shard: u32| -> Vec<String> {
         match indexes.is_empty() {

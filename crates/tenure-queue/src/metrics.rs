@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a counter is.
 #[derive(Debug)]
-pub struct Definition {
+pub struct MetricDefinition {
     /// Its name.
     pub name: &'static str,
     /// `counter` or `gauge`.
@@ -17,8 +17,8 @@ pub struct Definition {
 macro_rules! metrics {
     ($($field:ident $kind:literal $name:literal $help:literal;)*) => {
         /// Every metric of a queue.
-        pub const ALL: &[Definition] =
-            &[$(Definition { name: $name, kind: $kind, help: $help }),*];
+        pub const ALL: &[MetricDefinition] =
+            &[$(MetricDefinition { name: $name, kind: $kind, help: $help }),*];
 
         /// What this process has done for a queue.
         #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Metrics {
     pub fn render(&self, queue: &str) -> String {
         let queue = queue.replace('\\', "\\\\").replace('"', "\\\"");
         let mut text = String::new();
-        for Definition { name, kind, help } in ALL {
+        for MetricDefinition { name, kind, help } in ALL {
             let value = self.value(name).unwrap_or(0);
             let _ = writeln!(text, "# HELP {name} {help}");
             let _ = writeln!(text, "# TYPE {name} {kind}");

@@ -45,7 +45,7 @@ impl Default for OwnershipSettings {
 
 /// [`OwnershipSettings`] after all of it was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leasing {
+pub struct CheckedOwnership {
     pub(crate) enabled: bool,
     pub(crate) per_round: usize,
     pub(crate) ttl: Option<Duration>,
@@ -98,7 +98,11 @@ impl OwnershipSettings {
     }
 
     /// Checks all of it against the store's shortest ttl, and reports every problem at once.
-    pub fn check(&self, default_ttl: Duration, min_ttl: Duration) -> Result<Leasing, QueueError> {
+    pub fn check(
+        &self,
+        default_ttl: Duration,
+        min_ttl: Duration,
+    ) -> Result<CheckedOwnership, QueueError> {
         let mut problems = Vec::new();
         if self.shards_per_worker == Some(0) {
             problems.push("shards_per_worker is 0; it must be at least 1".to_owned());
@@ -114,7 +118,7 @@ impl OwnershipSettings {
             };
         let ttl = seconds("ttl_secs", self.ttl_secs);
         let renew = seconds("renew_interval_secs", self.renew_interval_secs);
-        let leasing = Leasing {
+        let leasing = CheckedOwnership {
             enabled: self.enabled,
             per_round: self.shards_per_worker.unwrap_or(PER_ROUND) as usize,
             ttl,
@@ -141,7 +145,7 @@ fn set<T>(field: &mut T, value: T) -> bool {
     true
 }
 
-impl Leasing {
+impl CheckedOwnership {
     /// The settings of the worker's node.
     pub(crate) fn settings(&self, default_ttl: Duration) -> Settings {
         Settings {

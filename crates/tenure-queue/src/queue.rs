@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::QueueError;
 use crate::ids::{NAME_MAX, QueueName, TaskId};
-use crate::keys::Layout;
+use crate::keys::QueueKeys;
 use crate::metrics::Metrics;
 use crate::queue_record::{QueueRecord, QueueSettings, decode, encode};
 use crate::store_time::StoreTime;
-use crate::submit::{Submit, Submitted};
-use crate::task::{State, Task, TaskStatus};
+use crate::submit::{NewTask, SubmittedTask};
+use crate::task::{Task, TaskState, TaskStatus};
 use crate::task_store::{TaskStore, UpdateOutcome, in_time, read_in_time};
 use crate::transitions::{Transition, TransitionError};
-use crate::wakeups::Listeners;
+use crate::wakeups::WakeupListeners;
 
 /// What the keyspace of a queue's shards is called, before the queue's name.
 pub(crate) const KEYSPACE: &str = "queue.";
@@ -48,10 +48,10 @@ const RECORD_ATTEMPTS: u32 = 4;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Queue(pub(crate) Arc<Inner>);
+pub struct Queue(pub(crate) Arc<QueueInner>);
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct QueueInner {
     pub(crate) cluster: String,
     pub(crate) name: QueueName,
     pub(crate) shelf: Arc<TaskStore>,
@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     /// Cancelled when the queue is found deleted. It stays so: a new queue of this name has to be opened again.
     deleted: CancellationToken,
     /// The workers of this process.
-    pub(crate) workers: Listeners,
+    pub(crate) workers: WakeupListeners,
 }
 
 /// The queue's record as read last.
@@ -83,7 +83,7 @@ impl Queue {
         settings.check()?;
         let (shards, name) = (settings.shards, QueueName::new(name)?);
         check_length(&name)?;
-        let layout = Layout::new(cluster, &name, shards);
+        let layout = QueueKeys::new(cluster, &name, shards);
         let shelf = TaskStore::new(store, layout, Arc::default());
         let key = shelf.layout.record();
         let record = QueueRecord::new(settings, shelf.nonce());
@@ -112,7 +112,7 @@ impl Queue {
         name: &str,
     ) -> Result<Self, QueueError> {
         let name = QueueName::new(name)?;
-        let key = Layout::new(cluster, &name, 1).record();
+        let key = QueueKeys::new(cluster, &name, 1).record();
         let asked = Instant::now();
         let Some(entry) = read_in_time(store.get(&key)).await? else {
             return Err(QueueError::NoQueue {
@@ -125,7 +125,7 @@ impl Queue {
         if record.deleting {
             return Err(QueueError::Deleted(name.to_string()));
         }
-        let layout = Layout::new(cluster, &name, record.settings.shards);
+        let layout = QueueKeys::new(cluster, &name, record.settings.shards);
         let shelf = TaskStore::new(store, layout, Arc::default());
         Ok(Self::over(cluster, name, shelf, record, asked))
     }
@@ -137,7 +137,7 @@ impl Queue {
         record: QueueRecord,
         asked: Instant,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(QueueInner {
             cluster: cluster.to_owned(),
             name,
             shelf: Arc::new(shelf),
@@ -147,7 +147,7 @@ impl Queue {
                 answered: Instant::now(),
             }),
             deleted: CancellationToken::new(),
-            workers: Listeners::default(),
+            workers: WakeupListeners::default(),
         }))
     }
 
@@ -155,7 +155,7 @@ impl Queue {
     pub async fn names(store: &dyn Store, cluster: &str) -> Result<Vec<QueueName>, QueueError> {
         let mut names = Vec::new();
         for name in Self::all_names(store, cluster).await? {
-            let key = Layout::new(cluster, &name, 1).record();
+            let key = QueueKeys::new(cluster, &name, 1).record();
             let Some(entry) = read_in_time(store.get(&key)).await? else {
                 continue;
             };
@@ -173,7 +173,7 @@ impl Queue {
         store: &dyn Store,
         cluster: &str,
     ) -> Result<Vec<QueueName>, QueueError> {
-        let prefix = Layout::queues(cluster);
+        let prefix = QueueKeys::queues(cluster);
         let (mut names, mut after) = (Vec::new(), None::<String>);
         loop {
             // One key of each queue is enough: the next question begins behind all of its keys.
@@ -185,7 +185,7 @@ impl Queue {
             else {
                 return Ok(names);
             };
-            names.extend(Layout::queue_of(
+            names.extend(QueueKeys::queue_of(
                 cluster,
                 &format!("{prefix}{part}/queue.json"),
             ));
@@ -210,7 +210,7 @@ impl Queue {
     }
 
     /// The keys of the queue.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &QueueKeys {
         &self.shelf().layout
     }
 
@@ -362,14 +362,17 @@ impl Queue {
     }
 
     /// Submits a task.
-    pub async fn submit(&self, submit: Submit) -> Result<Submitted, QueueError> {
+    pub async fn submit(&self, submit: NewTask) -> Result<SubmittedTask, QueueError> {
         let mut answers = self.submit_many(vec![submit]).await;
         let none = || Err(QueueError::invalid("no task was submitted"));
         answers.pop().unwrap_or_else(none)
     }
 
     /// Submits tasks, in few calls to the store. Each is answered by itself.
-    pub async fn submit_many(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, QueueError>> {
+    pub async fn submit_many(
+        &self,
+        submits: Vec<NewTask>,
+    ) -> Vec<Result<SubmittedTask, QueueError>> {
         if let Err(e) = self.check_exists().await {
             return submits.iter().map(|_| Err(e.clone())).collect();
         }
@@ -423,8 +426,8 @@ impl Queue {
             reason,
         };
         match &task.state {
-            State::Done { result, .. } => result.decode().map_err(|e| failed(e.to_string())),
-            State::Dead { reason, .. } => Err(failed(reason.clone())),
+            TaskState::Done { result, .. } => result.decode().map_err(|e| failed(e.to_string())),
+            TaskState::Dead { reason, .. } => Err(failed(reason.clone())),
             state => Err(failed(format!("its status was {}", state.status()))),
         }
     }
@@ -458,7 +461,7 @@ impl Queue {
         match self.shelf().alter_and_index(id, &change).await? {
             UpdateOutcome::Made { now, .. } => {
                 let shard = self.layout().shard_of(id);
-                let due = crate::keys::Entry::of(&now.task).at;
+                let due = crate::keys::IndexEntry::of(&now.task).at;
                 self.0.workers.wake(shard, due);
                 Ok(())
             }

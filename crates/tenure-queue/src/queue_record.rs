@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::QueueError;
 use crate::ids::Nonce;
-use crate::retry::{Retry, maybe_millis, millis};
+use crate::retry::{RetryPolicy, maybe_millis, millis};
 use crate::task::FORMAT;
 
 /// The most shards that a queue can have.
@@ -32,7 +32,7 @@ pub struct QueueSettings {
     #[serde(rename = "attempt_timeout_ms", with = "maybe_millis")]
     pub attempt_timeout: Option<Duration>,
     /// How often a task is tried, unless it says otherwise.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// For how long tasks that are done or cancelled are kept.
     #[serde(rename = "retain_done_ms", with = "millis")]
     pub retain_done: Duration,
@@ -50,7 +50,7 @@ impl Default for QueueSettings {
             result_max: 16 << 10,
             claim_timeout: Duration::from_secs(30),
             attempt_timeout: None,
-            retry: Retry::default(),
+            retry: RetryPolicy::default(),
             retain_done: 7 * DAY,
             retain_dead: 30 * DAY,
         }
@@ -109,7 +109,7 @@ pub(crate) fn check_timeout(timeout: Option<Duration>, need: Need<'_>) {
     );
 }
 
-pub(crate) fn check_retry(retry: &Retry, need: Need<'_>) {
+pub(crate) fn check_retry(retry: &RetryPolicy, need: Need<'_>) {
     need(
         retry.max_attempts >= 1,
         "max attempts is 0; it must be at least 1".to_owned(),
@@ -195,7 +195,7 @@ mod tests {
             payload_max: 1 << 30,
             claim_timeout: Duration::ZERO,
             attempt_timeout: Some(Duration::ZERO),
-            retry: Retry {
+            retry: RetryPolicy {
                 max_attempts: 0,
                 delay: Duration::from_secs(9),
                 delay_max: Duration::from_secs(1),

@@ -7,10 +7,10 @@ use tenure_store::{Delete, DeleteIf};
 
 use crate::error::QueueError;
 use crate::ids::TaskId;
-use crate::keys::{Entry, Index};
+use crate::keys::{IndexEntry, IndexKind};
 use crate::queue::Queue;
 use crate::queue_record::QueueSettings;
-use crate::schedule::NotedTicks;
+use crate::schedule::LastTicks;
 use crate::store_time::StoreTime;
 use crate::task_store::{TaskStore, in_time};
 
@@ -19,7 +19,7 @@ const PAGE: usize = 500;
 
 /// What rebuilding an index found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Rebuilt {
+pub struct RebuildResult {
     /// Tasks that were read.
     pub tasks: u64,
     /// Entries that were missing and were written.
@@ -53,8 +53,8 @@ impl Purge {
 
 impl Queue {
     /// Reads every task and makes the indexes what they should be. Safe at any time, beside workers and producers.
-    pub async fn rebuild_index(&self) -> Result<Rebuilt, QueueError> {
-        let mut rebuilt = Rebuilt::default();
+    pub async fn rebuild_index(&self) -> Result<RebuildResult, QueueError> {
+        let mut rebuilt = RebuildResult::default();
         for shard in 0..self.layout().shards() {
             self.shelf().rebuild_shard(shard, &mut rebuilt).await?;
         }
@@ -72,10 +72,14 @@ impl Queue {
 }
 
 impl TaskStore {
-    async fn rebuild_shard(&self, shard: u32, rebuilt: &mut Rebuilt) -> Result<(), QueueError> {
+    async fn rebuild_shard(
+        &self,
+        shard: u32,
+        rebuilt: &mut RebuildResult,
+    ) -> Result<(), QueueError> {
         // What is there is read first: entries that are written meanwhile are not among those that may go.
         let mut there: BTreeSet<String> = BTreeSet::new();
-        for index in Index::ALL {
+        for index in IndexKind::ALL {
             there.extend(self.all_keys(&self.prefix(index, shard)).await?);
         }
         let prefix = self.layout.tasks(shard);
@@ -105,14 +109,14 @@ impl TaskStore {
         &self,
         ids: &[TaskId],
         there: &mut BTreeSet<String>,
-        rebuilt: &mut Rebuilt,
+        rebuilt: &mut RebuildResult,
     ) -> Result<(), QueueError> {
         let mut missing = Vec::new();
         for (id, held) in ids.iter().zip(self.read_many(ids).await) {
             match held {
                 Ok(Some(held)) => {
                     rebuilt.tasks += 1;
-                    let right = Entry::of(&held.task);
+                    let right = IndexEntry::of(&held.task);
                     if !there.remove(&self.layout.entry(&right)) {
                         missing.push(right);
                     }
@@ -145,10 +149,10 @@ impl TaskStore {
                 continue;
             };
             match self.read(&entry.id).await {
-                Ok(Some(held)) if Entry::of(&held.task) == entry => {}
+                Ok(Some(held)) if IndexEntry::of(&held.task) == entry => {}
                 Ok(held) if self.is_ahead(&entry, held.as_ref().map(|h| &h.task), now) => {}
                 Ok(Some(held)) => {
-                    let right = Entry::of(&held.task);
+                    let right = IndexEntry::of(&held.task);
                     if self.overtakes(&entry, &held).await && self.put_entries(vec![right]).await {
                         gone.push(key);
                     }
@@ -168,7 +172,7 @@ impl TaskStore {
         for key in self.all_keys(&self.layout.tasks(shard)).await? {
             missing.extend(self.layout.task_of(&key));
         }
-        for index in Index::ALL {
+        for index in IndexKind::ALL {
             for key in self.all_keys(&self.prefix(index, shard)).await? {
                 match self.layout.entry_of(&key) {
                     Some(entry) => drop(missing.remove(&entry.id)),
@@ -185,7 +189,7 @@ impl TaskStore {
             let mut entries = Vec::new();
             for held in self.read_many(ids).await {
                 match held {
-                    Ok(Some(held)) => entries.push(Entry::of(&held.task)),
+                    Ok(Some(held)) => entries.push(IndexEntry::of(&held.task)),
                     Ok(None) => {}
                     Err(e) => self.note_corrupt(&e),
                 }
@@ -201,7 +205,7 @@ impl TaskStore {
     pub(crate) async fn purge_shard(&self, shard: u32, purge: &Purge) -> Result<u64, QueueError> {
         let now = self.now().await?;
         let mut count = 0;
-        for (index, keep) in [(Index::Done, purge.done), (Index::Dead, purge.dead)] {
+        for (index, keep) in [(IndexKind::Done, purge.done), (IndexKind::Dead, purge.dead)] {
             if let Some(keep) = keep {
                 let before = now.minus(keep);
                 count += self.purge_index(index, shard, before).await?;
@@ -212,7 +216,7 @@ impl TaskStore {
 
     async fn purge_index(
         &self,
-        index: Index,
+        index: IndexKind,
         shard: u32,
         before: StoreTime,
     ) -> Result<u64, QueueError> {
@@ -221,7 +225,7 @@ impl TaskStore {
         loop {
             let keys = self.keys(&prefix, after.as_deref(), PAGE).await?;
             let parsed = keys.keys.iter().filter_map(|key| self.layout.entry_of(key));
-            let (old, young): (Vec<Entry>, Vec<Entry>) =
+            let (old, young): (Vec<IndexEntry>, Vec<IndexEntry>) =
                 parsed.partition(|entry| entry.at < before);
             count += self.purge_entries(old).await?;
             after = keys.keys.last().cloned();
@@ -233,13 +237,13 @@ impl TaskStore {
 
     /// Removes the tasks first, then the entries that lead to them. A task that has come back to life meanwhile stays, and so
     /// does that of a tick that its schedule does not remember yet: it would be submitted again.
-    async fn purge_entries(&self, entries: Vec<Entry>) -> Result<u64, QueueError> {
+    async fn purge_entries(&self, entries: Vec<IndexEntry>) -> Result<u64, QueueError> {
         let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
         let (mut deletes, mut of, mut over) = (Vec::new(), Vec::new(), Vec::new());
-        let mut noted = NotedTicks::default();
+        let mut noted = LastTicks::default();
         for (entry, held) in entries.into_iter().zip(self.read_many(&ids).await) {
             match held {
-                Ok(Some(held)) if Entry::of(&held.task) == entry => {
+                Ok(Some(held)) if IndexEntry::of(&held.task) == entry => {
                     if !noted.contains(self, &entry.id).await? {
                         continue;
                     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The wait after the n-th failure is `first × 2ⁿ⁻¹`, at most `longest`, give or take a quarter by chance, so that tasks
 /// that failed together do not come back together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// How often it is tried in all, at least once.
     pub max_attempts: u32,
     /// The wait after the first failure.
@@ -20,7 +20,7 @@ pub struct Retry {
     pub delay_max: Duration,
 }
 
-impl Default for Retry {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             max_attempts: 5,
@@ -30,7 +30,7 @@ impl Default for Retry {
     }
 }
 
-impl Retry {
+impl RetryPolicy {
     /// No second try.
     pub fn never() -> Self {
         Self {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_longest_and_stray_by_a_quarter_at_most() {
-        let retry = Retry {
+        let retry = RetryPolicy {
             max_attempts: 9,
             delay: Duration::from_millis(100),
             delay_max: Duration::from_secs(1),
@@ -123,15 +123,15 @@ mod tests {
 
     #[test]
     fn no_wait_and_no_end_are_no_trouble() {
-        let none = Retry {
+        let none = RetryPolicy {
             delay: Duration::ZERO,
-            ..Retry::default()
+            ..RetryPolicy::default()
         };
         assert_eq!(none.wait(3, 7), Duration::ZERO);
-        let long = Retry {
+        let long = RetryPolicy {
             delay: Duration::MAX,
             delay_max: Duration::MAX,
-            ..Retry::default()
+            ..RetryPolicy::default()
         };
         assert!(long.wait(40, u64::MAX) > Duration::from_secs(1 << 40));
     }

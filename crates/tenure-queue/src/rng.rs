@@ -7,9 +7,9 @@ use tenure_core::hash::mix;
 
 /// Counts up from random bits; each number is mixed, so that they look like chance and never repeat within a process.
 #[derive(Debug)]
-pub(crate) struct Chance(AtomicU64);
+pub(crate) struct RandomNumbers(AtomicU64);
 
-impl Chance {
+impl RandomNumbers {
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 8];
         // Without entropy from the kernel the time and the process still tell two processes apart.
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn no_number_comes_twice_and_waits_stray_by_a_quarter() {
-        let chance = Chance::new();
+        let chance = RandomNumbers::new();
         let drawn: std::collections::BTreeSet<u64> = (0..10_000).map(|_| chance.draw()).collect();
         assert_eq!(drawn.len(), 10_000);
         let wait = Duration::from_millis(100);

@@ -8,15 +8,15 @@ use tenure_store::{Put, PutIf, StoreError};
 
 use crate::error::QueueError;
 use crate::ids::{Nonce, TaskId};
-use crate::keys::Entry;
+use crate::keys::IndexEntry;
 use crate::payload::Payload;
 use crate::queue::RECORD_VALID;
 use crate::queue_record::{
     QueueRecord, QueueSettings, check_lease, check_retry, check_timeout, decode, encode,
 };
-use crate::retry::Retry;
+use crate::retry::RetryPolicy;
 use crate::store_time::StoreTime;
-use crate::task::{Spec, Task};
+use crate::task::{Task, TaskSpec};
 use crate::task_store::{ENTRY_GRACE, TaskStore, in_time, read_in_time};
 
 /// The most that metadata may take, names and values together.
@@ -26,13 +26,13 @@ const ATTEMPTS: u32 = 5;
 
 /// A task to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submit {
+pub struct NewTask {
     payload: Payload,
     priority: u8,
     due: Due,
     timeout: Option<Duration>,
     lease: Option<Duration>,
-    retry: Option<Retry>,
+    retry: Option<RetryPolicy>,
     attempts: Option<u32>,
     metadata: BTreeMap<String, String>,
     key: Option<String>,
@@ -46,7 +46,7 @@ enum Due {
     At(StoreTime),
 }
 
-impl Submit {
+impl NewTask {
     /// A task with this payload, due at once, of the middle priority.
     pub fn new(payload: Payload) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Submit {
 
     /// How often it is tried, and the waits in between.
     #[must_use]
-    pub fn retry(mut self, retry: Retry) -> Self {
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
         self
     }
@@ -181,7 +181,7 @@ impl Submit {
         }
     }
 
-    fn retries(&self, queue: &QueueSettings) -> Retry {
+    fn retries(&self, queue: &QueueSettings) -> RetryPolicy {
         let mut retry = self.retry.unwrap_or(queue.retry);
         retry.max_attempts = self.attempts.unwrap_or(retry.max_attempts);
         retry
@@ -207,7 +207,7 @@ impl Submit {
             Due::At(at) => at.max(now),
         };
         let retry = self.retries(queue);
-        let spec = Spec {
+        let spec = TaskSpec {
             payload: self.payload,
             priority: self.priority,
             attempt_timeout: self.timeout.or(queue.attempt_timeout),
@@ -222,7 +222,7 @@ impl Submit {
 
 /// A task that was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submitted {
+pub struct SubmittedTask {
     /// Its id.
     pub id: TaskId,
     /// Whether this submission created it. Otherwise one with the same key was there already.
@@ -249,8 +249,8 @@ impl TaskStore {
     pub(crate) async fn submit(
         &self,
         settings: &QueueSettings,
-        asked: Vec<Submit>,
-    ) -> Vec<Result<Submitted, QueueError>> {
+        asked: Vec<NewTask>,
+    ) -> Vec<Result<SubmittedTask, QueueError>> {
         let begun = tokio::time::Instant::now();
         let now = match self.now().await {
             Ok(now) => now,
@@ -264,9 +264,11 @@ impl TaskStore {
             })
             .collect();
         let fit = tasks.iter().filter_map(|t| t.as_ref().ok());
-        let missing = self.missing_entries(fit.map(Entry::of).collect()).await;
+        let missing = self
+            .missing_entries(fit.map(IndexEntry::of).collect())
+            .await;
         // A task that nothing leads to would never be found.
-        let led_to = |task: Task| match missing.get(&self.layout.entry(&Entry::of(&task))) {
+        let led_to = |task: Task| match missing.get(&self.layout.entry(&IndexEntry::of(&task))) {
             Some(error) => Err(not_led_to(&task, error)),
             None => Ok(task),
         };
@@ -278,7 +280,7 @@ impl TaskStore {
             tasks = tasks.into_iter().map(|_| Err(e.clone())).collect();
         }
         let fit: Vec<&Task> = tasks.iter().filter_map(|t| t.as_ref().ok()).collect();
-        let entries: Vec<Entry> = fit.iter().map(|task| Entry::of(task)).collect();
+        let entries: Vec<IndexEntry> = fit.iter().map(|task| IndexEntry::of(task)).collect();
         let puts = fit.iter().map(|task| self.creation(task)).collect();
         let mut written = self.put_many(puts).await.into_iter();
         let mut answers = Vec::with_capacity(tasks.len());
@@ -318,7 +320,7 @@ impl TaskStore {
         &self,
         task: &Task,
         first: Result<Put, StoreError>,
-    ) -> Result<Submitted, QueueError> {
+    ) -> Result<SubmittedTask, QueueError> {
         let mut answer = first;
         for attempt in 1..=ATTEMPTS {
             let failure = match answer {
@@ -368,12 +370,12 @@ impl TaskStore {
         Err(StoreError::unknown(format!("task {:?} may have been submitted", task.id)).into())
     }
 
-    fn submitted(&self, task: &Task, created: bool, differs: bool) -> Submitted {
-        Submitted {
+    fn submitted(&self, task: &Task, created: bool, differs: bool) -> SubmittedTask {
+        SubmittedTask {
             id: task.id.clone(),
             created,
             differs,
-            due: Entry::of(task).at,
+            due: IndexEntry::of(task).at,
         }
     }
 }

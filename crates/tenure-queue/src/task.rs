@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClaimId, Nonce, TaskId, WorkerName};
 use crate::payload::Payload;
-use crate::retry::{Retry, maybe_millis, millis};
+use crate::retry::{RetryPolicy, maybe_millis, millis};
 use crate::store_time::StoreTime;
 
 /// The newest format of records that this version reads, and the one that it writes.
@@ -22,7 +22,7 @@ pub const NOTE_MAX: usize = 1000;
 
 /// What somebody wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct TaskSpec {
     /// What the handler gets.
     pub payload: Payload,
     /// From 0 to 9; of the tasks that are due, those with the greatest come first.
@@ -32,7 +32,7 @@ pub struct Spec {
     /// How long a claim is good without being extended.
     pub claim_timeout: Duration,
     /// How often it is tried.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// What the submitter wants to find it by.
     pub metadata: BTreeMap<String, String>,
     /// The idempotency key.
@@ -51,7 +51,7 @@ pub struct Task {
     /// Its name.
     pub id: TaskId,
     /// What is going on with it.
-    pub state: State,
+    pub state: TaskState,
     /// The `rev` at which it came into this state: it makes the entry in the index one that never comes again.
     pub entered: u64,
     /// How often it was claimed, without those that were given back untouched.
@@ -70,7 +70,7 @@ pub struct Task {
     #[serde(rename = "claim_timeout_ms", with = "millis")]
     pub claim_timeout: Duration,
     /// How often it is tried.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// What the submitter wants to find it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
@@ -78,7 +78,7 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What happened to it, oldest first.
-    pub history: Vec<Event>,
+    pub history: Vec<TaskEvent>,
     /// How many events between the first and the second of `history` are no longer there.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_events: u64,
@@ -94,14 +94,14 @@ fn is_zero(count: &u64) -> bool {
 /// What is going on with a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub enum State {
+pub enum TaskState {
     /// Waits for a worker, or for its time.
     Ready {
         /// Not before this.
         due: StoreTime,
     },
     /// A worker has claimed it.
-    Running(Running),
+    Running(RunningClaim),
     /// Finished, by this one claim.
     Done {
         /// When.
@@ -127,7 +127,7 @@ pub enum State {
 
 /// A claim under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningClaim {
     /// The right to work on it.
     pub claim: ClaimId,
     /// Who has it.
@@ -141,7 +141,7 @@ pub struct Running {
     pub deadline: Option<StoreTime>,
     /// What the handler said last of how far it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<TaskProgress>,
     /// Whether somebody wants it to stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
@@ -149,7 +149,7 @@ pub struct Running {
 
 /// How far a handler is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct TaskProgress {
     /// Parts of a thousand that are done, if it knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permille: Option<u16>,
@@ -160,11 +160,11 @@ pub struct Progress {
 
 /// Something that happened to a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct TaskEvent {
     /// When, in store time.
     pub at: StoreTime,
     /// What.
-    pub event: What,
+    pub event: TaskEventKind,
     /// Which write brought it.
     pub nonce: Nonce,
     /// Who, if that says something.
@@ -184,7 +184,7 @@ pub struct Event {
 /// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum TaskEventKind {
     /// It came into being.
     Submitted,
     /// A worker claimed it.
@@ -211,15 +211,15 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// [`State::Ready`]
+    /// [`TaskState::Ready`]
     Ready,
-    /// [`State::Running`]
+    /// [`TaskState::Running`]
     Running,
-    /// [`State::Done`]
+    /// [`TaskState::Done`]
     Done,
-    /// [`State::Dead`]
+    /// [`TaskState::Dead`]
     Dead,
-    /// [`State::Cancelled`]
+    /// [`TaskState::Cancelled`]
     Cancelled,
 }
 
@@ -259,7 +259,7 @@ impl fmt::Display for TaskStatus {
     }
 }
 
-impl State {
+impl TaskState {
     /// Which state it is.
     pub fn status(&self) -> TaskStatus {
         match self {
@@ -274,13 +274,19 @@ impl State {
 
 impl Task {
     /// A new task, to be claimed from `due` on.
-    pub fn submitted(id: TaskId, spec: Spec, due: StoreTime, now: StoreTime, nonce: Nonce) -> Self {
+    pub fn submitted(
+        id: TaskId,
+        spec: TaskSpec,
+        due: StoreTime,
+        now: StoreTime,
+        nonce: Nonce,
+    ) -> Self {
         Self {
             format: FORMAT,
             rev: 1,
             nonce,
             id,
-            state: State::Ready { due },
+            state: TaskState::Ready { due },
             entered: 1,
             attempts: 0,
             priority: spec.priority.min(9),
@@ -291,9 +297,9 @@ impl Task {
             retry: spec.retry,
             metadata: spec.metadata,
             key: spec.key,
-            history: vec![Event {
+            history: vec![TaskEvent {
                 at: now,
-                event: What::Submitted,
+                event: TaskEventKind::Submitted,
                 nonce,
                 by: None,
                 claim: None,
@@ -311,9 +317,9 @@ impl Task {
     }
 
     /// The claim under way.
-    pub fn running(&self) -> Option<&Running> {
+    pub fn running(&self) -> Option<&RunningClaim> {
         match &self.state {
-            State::Running(running) => Some(running),
+            TaskState::Running(running) => Some(running),
             _ => None,
         }
     }
@@ -321,7 +327,7 @@ impl Task {
     /// What it left, if it is done.
     pub fn result(&self) -> Option<&Payload> {
         match &self.state {
-            State::Done { result, .. } => Some(result),
+            TaskState::Done { result, .. } => Some(result),
             _ => None,
         }
     }
@@ -329,8 +335,10 @@ impl Task {
     /// When it ended, if it did.
     pub fn ended(&self) -> Option<StoreTime> {
         match &self.state {
-            State::Done { at, .. } | State::Dead { at, .. } | State::Cancelled { at } => Some(*at),
-            State::Ready { .. } | State::Running(_) => None,
+            TaskState::Done { at, .. }
+            | TaskState::Dead { at, .. }
+            | TaskState::Cancelled { at } => Some(*at),
+            TaskState::Ready { .. } | TaskState::Running(_) => None,
         }
     }
 

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_store::{Keys, Put, PutIf, Store, StoreError, Version};
+use tenure_store::{KeyPage, Put, PutIf, Store, StoreError, Version};
 
 use crate::error::QueueError;
 use crate::ids::{ClaimId, Nonce, TaskId};
-use crate::keys::{Entry, Index, Layout};
+use crate::keys::{IndexEntry, IndexKind, QueueKeys};
 use crate::metrics::Metrics;
 use crate::queue_record::{decode, encode};
-use crate::rng::Chance;
+use crate::rng::RandomNumbers;
 use crate::store_clock::StoreClock;
 use crate::store_time::StoreTime;
 use crate::task::Task;
@@ -36,7 +36,7 @@ const ENTRY_ATTEMPTS: u32 = 4;
 
 /// A task with the version that it was read at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Versioned {
+pub(crate) struct VersionedTask {
     pub(crate) task: Task,
     pub(crate) version: Version,
 }
@@ -45,9 +45,12 @@ pub(crate) struct Versioned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpdateOutcome {
     /// It is made; the entry is that of the state before.
-    Made { was: Entry, now: Box<Versioned> },
+    Made {
+        was: IndexEntry,
+        now: Box<VersionedTask>,
+    },
     /// It does not fit the task as it is.
-    Refused(TransitionError, Box<Versioned>),
+    Refused(TransitionError, Box<VersionedTask>),
     /// There is no such task.
     Gone,
 }
@@ -56,19 +59,19 @@ pub(crate) enum UpdateOutcome {
 #[derive(Debug)]
 pub(crate) struct TaskStore {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) layout: Layout,
+    pub(crate) layout: QueueKeys,
     pub(crate) clock: StoreClock,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) chance: Chance,
+    pub(crate) chance: RandomNumbers,
     /// Who writes for many at once, where a worker runs.
     scribe: Mutex<Option<Arc<WriteBatcher>>>,
 }
 
 impl TaskStore {
-    pub(crate) fn new(store: Arc<dyn Store>, layout: Layout, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, layout: QueueKeys, metrics: Arc<Metrics>) -> Self {
         Self {
             clock: StoreClock::new(store.clone()),
-            chance: Chance::new(),
+            chance: RandomNumbers::new(),
             scribe: Mutex::default(),
             store,
             layout,
@@ -88,7 +91,7 @@ impl TaskStore {
         ClaimId(self.chance.draw())
     }
 
-    pub(crate) async fn read(&self, id: &TaskId) -> Result<Option<Versioned>, QueueError> {
+    pub(crate) async fn read(&self, id: &TaskId) -> Result<Option<VersionedTask>, QueueError> {
         let key = self.layout.task(id);
         let got = read_in_time(self.store.get(&key)).await;
         self.counted(got)?
@@ -99,7 +102,7 @@ impl TaskStore {
     pub(crate) async fn read_many(
         &self,
         ids: &[TaskId],
-    ) -> Vec<Result<Option<Versioned>, QueueError>> {
+    ) -> Vec<Result<Option<VersionedTask>, QueueError>> {
         if ids.is_empty() {
             return Vec::new();
         }
@@ -116,7 +119,7 @@ impl TaskStore {
     }
 
     /// Reads a task from its object. One that says to be another is as corrupt as one that cannot be read.
-    pub(crate) fn decoded(&self, entry: &tenure_store::Entry) -> Result<Versioned, QueueError> {
+    pub(crate) fn decoded(&self, entry: &tenure_store::Entry) -> Result<VersionedTask, QueueError> {
         let task: Task = decode(&entry.key, &entry.value)?;
         if self.layout.task(&task.id) != entry.key {
             return Err(QueueError::Corrupt {
@@ -124,7 +127,7 @@ impl TaskStore {
                 reason: format!("the record is of another task, {:?}", task.id),
             });
         }
-        Ok(Versioned {
+        Ok(VersionedTask {
             task,
             version: entry.version.clone(),
         })
@@ -135,7 +138,7 @@ impl TaskStore {
     pub(crate) async fn alter(
         &self,
         id: &TaskId,
-        known: Option<Versioned>,
+        known: Option<VersionedTask>,
         change: &Transition,
         nonce: Nonce,
     ) -> Result<UpdateOutcome, QueueError> {
@@ -146,13 +149,13 @@ impl TaskStore {
                 None => return Ok(UpdateOutcome::Gone),
             },
         };
-        let mut was = Entry::of(&held.task);
+        let mut was = IndexEntry::of(&held.task);
         for _ in 0..WRITE_ATTEMPTS {
             if held.task.contains(nonce) {
                 let now = Box::new(held);
                 return Ok(UpdateOutcome::Made { was, now });
             }
-            was = Entry::of(&held.task);
+            was = IndexEntry::of(&held.task);
             // Anew each time: an entry of long ago would be taken for a stray before its task is there.
             let now = self.now().await?;
             let next = match apply(&held.task, change, now, nonce) {
@@ -160,14 +163,14 @@ impl TaskStore {
                 Err(refusal) => return Ok(UpdateOutcome::Refused(refusal, Box::new(held))),
             };
             // Nobody comes by the entry of a task that has ended: the new one has to be there first.
-            if was.index.is_final() && !self.put_entries(vec![Entry::of(&next)]).await {
+            if was.index.is_final() && !self.put_entries(vec![IndexEntry::of(&next)]).await {
                 let reason = format!("writing an index entry for task {id:?} failed; retry");
                 return Err(StoreError::unavailable(reason).into());
             }
             let put = self.update(&next, held.version.clone());
             match self.counted(self.put_one(put).await) {
                 Ok(Put::Won(version)) => {
-                    let now = Box::new(Versioned {
+                    let now = Box::new(VersionedTask {
                         task: next,
                         version,
                     });
@@ -225,7 +228,7 @@ impl TaskStore {
     ) -> Result<UpdateOutcome, QueueError> {
         let altered = self.alter(id, None, change, self.nonce()).await?;
         if let UpdateOutcome::Made { was, now } = &altered {
-            let right = Entry::of(&now.task);
+            let right = IndexEntry::of(&now.task);
             if right.entered != was.entered {
                 self.index(vec![right], vec![was.clone()]).await;
             }
@@ -235,21 +238,21 @@ impl TaskStore {
 
     /// Writes entries, then removes others. Entries that cannot be written keep the old ones in place: one of them has to
     /// lead to the task.
-    pub(crate) async fn index(&self, put: Vec<Entry>, remove: Vec<Entry>) {
+    pub(crate) async fn index(&self, put: Vec<IndexEntry>, remove: Vec<IndexEntry>) {
         if self.put_entries(put).await {
             self.remove_entries(remove).await;
         }
     }
 
     /// Writes entries; false if not all of them are there now.
-    pub(crate) async fn put_entries(&self, entries: Vec<Entry>) -> bool {
+    pub(crate) async fn put_entries(&self, entries: Vec<IndexEntry>) -> bool {
         self.missing_entries(entries).await.is_empty()
     }
 
     /// Writes entries; gives the keys of those that are not there now, and why.
     pub(crate) async fn missing_entries(
         &self,
-        entries: Vec<Entry>,
+        entries: Vec<IndexEntry>,
     ) -> BTreeMap<String, StoreError> {
         let mut left: Vec<String> = entries.iter().map(|e| self.layout.entry(e)).collect();
         let mut missing = BTreeMap::new();
@@ -278,7 +281,7 @@ impl TaskStore {
     }
 
     /// Removes entries. One that stays behind costs a look later on.
-    pub(crate) async fn remove_entries(&self, entries: Vec<Entry>) {
+    pub(crate) async fn remove_entries(&self, entries: Vec<IndexEntry>) {
         let keys = entries.iter().map(|e| self.layout.entry(e)).collect();
         self.discard(keys).await;
     }
@@ -311,23 +314,23 @@ impl TaskStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, QueueError> {
+    ) -> Result<KeyPage, QueueError> {
         let page = read_in_time(self.store.keys(prefix, after, limit)).await;
         Ok(self.counted(page)?)
     }
 
     /// Puts right what leads to a task: an entry that does not fit it makes room for the one that does.
-    pub(crate) async fn set_straight(&self, entry: &Entry, held: &Versioned) {
+    pub(crate) async fn set_straight(&self, entry: &IndexEntry, held: &VersionedTask) {
         if self.overtakes(entry, held).await {
             self.metrics.strays.one();
-            let right = Entry::of(&held.task);
+            let right = IndexEntry::of(&held.task);
             self.index(vec![right], vec![entry.clone()]).await;
         }
     }
 
     /// Whether no write is under way any more that this entry was made for. If there may be one, the task is written anew
     /// as it is, and that write comes too late: otherwise it would leave a task that nothing leads to.
-    pub(crate) async fn overtakes(&self, entry: &Entry, held: &Versioned) -> bool {
+    pub(crate) async fn overtakes(&self, entry: &IndexEntry, held: &VersionedTask) -> bool {
         if entry.entered <= held.task.rev {
             return true;
         }
@@ -356,13 +359,13 @@ impl TaskStore {
     }
 
     /// Whether an entry is there before its task has come so far, and not for long: somebody is about to write the task.
-    pub(crate) fn is_ahead(&self, entry: &Entry, task: Option<&Task>, now: StoreTime) -> bool {
+    pub(crate) fn is_ahead(&self, entry: &IndexEntry, task: Option<&Task>, now: StoreTime) -> bool {
         let ahead = task.is_none_or(|task| entry.entered > task.rev);
         ahead && entry.at.plus(ENTRY_GRACE) >= now
     }
 
     /// What the entries of an index in a shard begin with.
-    pub(crate) fn prefix(&self, index: Index, shard: u32) -> String {
+    pub(crate) fn prefix(&self, index: IndexKind, shard: u32) -> String {
         self.layout.index(index, shard)
     }
 }

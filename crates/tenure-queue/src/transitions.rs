@@ -19,7 +19,10 @@ use std::time::Duration;
 use crate::ids::{ClaimId, Nonce, WorkerName};
 use crate::payload::Payload;
 use crate::store_time::StoreTime;
-use crate::task::{Event, HISTORY_MAX, NOTE_MAX, Progress, Running, State, Task, TaskStatus, What};
+use crate::task::{
+    HISTORY_MAX, NOTE_MAX, RunningClaim, Task, TaskEvent, TaskEventKind, TaskProgress, TaskState,
+    TaskStatus,
+};
 
 /// How long an attempt that has run out of time is left to its worker before others take it.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(5);
@@ -39,7 +42,7 @@ pub enum Transition {
         /// The claim.
         claim: ClaimId,
         /// How far it is; none leaves what was said before.
-        progress: Option<Progress>,
+        progress: Option<TaskProgress>,
     },
     /// Its worker is done.
     Finish {
@@ -141,28 +144,28 @@ pub fn apply(
             chance,
         } => {
             let running = next.held_by(*claim)?;
-            let about = About::of(What::Failed, &running, next.attempts).noting(reason);
+            let about = About::of(TaskEventKind::Failed, &running, next.attempts).noting(reason);
             next.failed(&running, reason, *for_good, *after, *chance, now);
             about
         }
         Transition::Reschedule { claim, due, note } => {
             let running = next.held_by(*claim)?;
-            let about = About::of(What::Rescheduled, &running, next.attempts);
+            let about = About::of(TaskEventKind::Rescheduled, &running, next.attempts);
             next.attempts = next.attempts.saturating_sub(1);
             next.free(&running, (*due).max(now), now);
             about.noting(note.as_deref().unwrap_or_default())
         }
         Transition::GiveBack { claim } => {
             let running = next.held_by(*claim)?;
-            let about = About::of(What::Released, &running, next.attempts);
+            let about = About::of(TaskEventKind::Released, &running, next.attempts);
             next.attempts = next.attempts.saturating_sub(1);
             next.free(&running, now, now);
             about
         }
         Transition::Stopped { claim } => {
             let running = next.held_by(*claim)?;
-            let about = About::of(What::Cancelled, &running, next.attempts);
-            next.enter(State::Cancelled { at: now });
+            let about = About::of(TaskEventKind::Cancelled, &running, next.attempts);
+            next.enter(TaskState::Cancelled { at: now });
             about
         }
         Transition::Expire { by, chance } => next.expire(by, *chance, now)?,
@@ -175,7 +178,7 @@ pub fn apply(
 
 /// What an event is about.
 struct About {
-    what: What,
+    what: TaskEventKind,
     by: Option<String>,
     claim: Option<ClaimId>,
     attempt: Option<u32>,
@@ -183,7 +186,7 @@ struct About {
 }
 
 impl About {
-    fn of(what: What, running: &Running, attempt: u32) -> Self {
+    fn of(what: TaskEventKind, running: &RunningClaim, attempt: u32) -> Self {
         Self {
             what,
             by: Some(running.worker.to_string()),
@@ -193,7 +196,7 @@ impl About {
         }
     }
 
-    fn by(what: What, by: Option<&str>) -> Self {
+    fn by(what: TaskEventKind, by: Option<&str>) -> Self {
         Self {
             what,
             by: by.map(ToOwned::to_owned),
@@ -216,7 +219,7 @@ impl Task {
         worker: &WorkerName,
         now: StoreTime,
     ) -> Result<About, TransitionError> {
-        let State::Ready { due } = self.state else {
+        let TaskState::Ready { due } = self.state else {
             return Err(TransitionError::Is(self.status()));
         };
         if due > now {
@@ -224,7 +227,7 @@ impl Task {
         }
         self.attempts = self.attempts.saturating_add(1);
         let deadline = self.attempt_timeout.map(|timeout| now.plus(timeout));
-        let running = Running {
+        let running = RunningClaim {
             claim,
             worker: worker.clone(),
             since: now,
@@ -233,20 +236,20 @@ impl Task {
             progress: None,
             cancel: false,
         };
-        let about = About::of(What::Claimed, &running, self.attempts);
-        self.enter(State::Running(running));
+        let about = About::of(TaskEventKind::Claimed, &running, self.attempts);
+        self.enter(TaskState::Running(running));
         Ok(about)
     }
 
     fn extend(
         &mut self,
         claim: ClaimId,
-        progress: Option<Progress>,
+        progress: Option<TaskProgress>,
         now: StoreTime,
     ) -> Result<(), TransitionError> {
         let lease = self.claim_timeout;
         match &mut self.state {
-            State::Running(running) if running.claim == claim => {
+            TaskState::Running(running) if running.claim == claim => {
                 let until = expiry(lease, running.deadline, now);
                 running.expires = running.expires.max(until);
                 if let Some(mut progress) = progress {
@@ -266,8 +269,8 @@ impl Task {
         now: StoreTime,
     ) -> Result<About, TransitionError> {
         let running = self.held_by(claim)?;
-        let about = About::of(What::Finished, &running, self.attempts);
-        self.enter(State::Done {
+        let about = About::of(TaskEventKind::Finished, &running, self.attempts);
+        self.enter(TaskState::Done {
             at: now,
             claim,
             result,
@@ -281,7 +284,7 @@ impl Task {
         chance: u64,
         now: StoreTime,
     ) -> Result<About, TransitionError> {
-        let State::Running(running) = self.state.clone() else {
+        let TaskState::Running(running) = self.state.clone() else {
             return Err(TransitionError::Is(self.status()));
         };
         if running.expires > now {
@@ -293,7 +296,7 @@ impl Task {
             }
             _ => format!("worker {} stopped renewing its claim", running.worker),
         };
-        let mut about = About::of(What::Expired, &running, self.attempts).noting(&reason);
+        let mut about = About::of(TaskEventKind::Expired, &running, self.attempts).noting(&reason);
         about.by = Some(by.to_string());
         self.failed(&running, &reason, false, None, chance, now);
         Ok(about)
@@ -301,13 +304,13 @@ impl Task {
 
     fn cancel(&mut self, by: Option<&str>, now: StoreTime) -> Result<About, TransitionError> {
         match &mut self.state {
-            State::Ready { .. } => {
-                self.enter(State::Cancelled { at: now });
-                Ok(About::by(What::Cancelled, by))
+            TaskState::Ready { .. } => {
+                self.enter(TaskState::Cancelled { at: now });
+                Ok(About::by(TaskEventKind::Cancelled, by))
             }
-            State::Running(running) if !running.cancel => {
+            TaskState::Running(running) if !running.cancel => {
                 running.cancel = true;
-                Ok(About::by(What::CancelRequested, by))
+                Ok(About::by(TaskEventKind::CancelRequested, by))
             }
             // Asked for already, or too late.
             state => Err(TransitionError::Is(state.status())),
@@ -316,10 +319,10 @@ impl Task {
 
     fn retry(&mut self, by: Option<&str>, now: StoreTime) -> Result<About, TransitionError> {
         match self.state {
-            State::Dead { .. } | State::Cancelled { .. } => {
+            TaskState::Dead { .. } | TaskState::Cancelled { .. } => {
                 self.attempts = 0;
-                self.enter(State::Ready { due: now });
-                Ok(About::by(What::Retried, by))
+                self.enter(TaskState::Ready { due: now });
+                Ok(About::by(TaskEventKind::Retried, by))
             }
             _ => Err(TransitionError::Is(self.status())),
         }
@@ -328,7 +331,7 @@ impl Task {
     /// What follows a failure: a wait, or the end.
     fn failed(
         &mut self,
-        running: &Running,
+        running: &RunningClaim,
         reason: &str,
         for_good: bool,
         after: Option<Duration>,
@@ -338,8 +341,8 @@ impl Task {
         if for_good || self.attempts >= self.retry.max_attempts {
             let reason = shortened(reason);
             self.enter(match running.cancel {
-                true => State::Cancelled { at: now },
-                false => State::Dead { at: now, reason },
+                true => TaskState::Cancelled { at: now },
+                false => TaskState::Dead { at: now, reason },
             });
             return;
         }
@@ -348,21 +351,21 @@ impl Task {
     }
 
     /// Ready again, unless somebody has called it off meanwhile.
-    fn free(&mut self, running: &Running, due: StoreTime, now: StoreTime) {
+    fn free(&mut self, running: &RunningClaim, due: StoreTime, now: StoreTime) {
         self.enter(match running.cancel {
-            true => State::Cancelled { at: now },
-            false => State::Ready { due },
+            true => TaskState::Cancelled { at: now },
+            false => TaskState::Ready { due },
         });
     }
 
-    fn held_by(&self, claim: ClaimId) -> Result<Running, TransitionError> {
+    fn held_by(&self, claim: ClaimId) -> Result<RunningClaim, TransitionError> {
         match self.running() {
             Some(running) if running.claim == claim => Ok(running.clone()),
             _ => Err(TransitionError::ClaimLost),
         }
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: TaskState) {
         self.state = state;
         self.entered = self.rev;
     }
@@ -372,7 +375,7 @@ impl Task {
             self.history.remove(1);
             self.dropped_events += 1;
         }
-        self.history.push(Event {
+        self.history.push(TaskEvent {
             at,
             event: about.what,
             nonce,

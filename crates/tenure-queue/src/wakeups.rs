@@ -12,12 +12,12 @@ const WAKES_MAX: usize = 10_000;
 
 /// What one worker has been told and has not looked at yet.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes {
+pub(crate) struct PendingWakeups {
     shards: Mutex<BTreeSet<(u32, StoreTime)>>,
     pub(crate) notify: Notify,
 }
 
-impl Wakes {
+impl PendingWakeups {
     /// Something in this shard is due then.
     pub(crate) fn wake(&self, shard: u32, due: StoreTime) {
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,12 +36,12 @@ impl Wakes {
 
 /// The workers of this process on one queue. Each is told everything: who owns the shard is for them to know.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners(Mutex<Vec<Weak<Wakes>>>);
+pub(crate) struct WakeupListeners(Mutex<Vec<Weak<PendingWakeups>>>);
 
-impl Listeners {
+impl WakeupListeners {
     /// One more that is told, for as long as it is held.
-    pub(crate) fn join(&self) -> Arc<Wakes> {
-        let wakes = Arc::new(Wakes::default());
+    pub(crate) fn join(&self) -> Arc<PendingWakeups> {
+        let wakes = Arc::new(PendingWakeups::default());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&wakes));
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn everybody_is_told_and_who_has_gone_is_forgotten() {
-        let all = Listeners::default();
+        let all = WakeupListeners::default();
         let (one, two) = (all.join(), all.join());
         all.wake(3, StoreTime::default());
         for listener in [&one, &two] {

@@ -72,7 +72,7 @@ mod tests {
     use tenure_store::Op;
     use tenure_store::fault::{FaultConfig, FaultStore};
     use tenure_store::memory::MemoryStore;
-    use tenure_store::observe::ObservedStore;
+    use tenure_store::observed_store::ObservedStore;
     use tokio::task::JoinSet;
 
     use super::*;

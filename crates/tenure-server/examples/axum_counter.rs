@@ -14,7 +14,7 @@ use axum::{Extension, Router};
 use hyper::StatusCode;
 use tenure::{Handler, Hashed, Node, Result, Shard};
 use tenure_core::ids::KeyspaceName;
-use tenure_server::{ADDRESS, GateLayer, KeyRule, Owned};
+use tenure_server::{ADDRESS, GateLayer, KeyRule, RequestGrant};
 
 /// Counts of one shard's keys.
 struct Counters;
@@ -27,14 +27,20 @@ impl Handler for Counters {
     }
 }
 
-async fn count(Path(key): Path<String>, owned: Extension<Owned<Counters>>) -> (StatusCode, String) {
+async fn count(
+    Path(key): Path<String>,
+    owned: Extension<RequestGrant<Counters>>,
+) -> (StatusCode, String) {
     match owned.run(async |counts, _| counts.get(&key).copied()).await {
         Ok(count) => (StatusCode::OK, format!("{}\n", count.unwrap_or(0))),
         Err(lost) => (StatusCode::BAD_GATEWAY, lost.to_string()),
     }
 }
 
-async fn add(Path(key): Path<String>, owned: Extension<Owned<Counters>>) -> (StatusCode, String) {
+async fn add(
+    Path(key): Path<String>,
+    owned: Extension<RequestGrant<Counters>>,
+) -> (StatusCode, String) {
     let added = owned.run(async |counts, grant| {
         let count = counts.entry(key).or_default();
         *count += 1;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 
-use crate::upstream::Lease;
+use crate::upstream::PooledConnection;
 
 /// Any error of a body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -21,7 +21,7 @@ pub enum Body {
     /// A few bytes that are here already.
     Full(Option<Bytes>),
     /// What comes from the other side of a connection.
-    Relay(Relay),
+    Relay(RelayedBody),
     /// Anything else.
     Other(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
 }
@@ -74,13 +74,13 @@ impl HttpBody for Body {
 }
 
 /// What comes from the other side of a connection. Lets the connection go back to its pool when it is over.
-pub struct Relay {
+pub struct RelayedBody {
     incoming: Incoming,
-    _lease: Option<Lease>,
+    _lease: Option<PooledConnection>,
 }
 
-impl Relay {
-    pub(crate) fn new(incoming: Incoming, lease: Option<Lease>) -> Self {
+impl RelayedBody {
+    pub(crate) fn new(incoming: Incoming, lease: Option<PooledConnection>) -> Self {
         Self {
             incoming,
             _lease: lease,
@@ -88,7 +88,7 @@ impl Relay {
     }
 }
 
-impl HttpBody for Relay {
+impl HttpBody for RelayedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -108,12 +108,12 @@ impl HttpBody for Relay {
 
 /// When something last moved: tells a slow sender from one that does nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress {
+pub(crate) struct TransferProgress {
     start: Instant,
     last_ms: Arc<AtomicU64>,
 }
 
-impl Progress {
+impl TransferProgress {
     /// Begins now.
     pub(crate) fn new() -> Self {
         Self {
@@ -140,26 +140,26 @@ impl Progress {
     }
 }
 
-impl Default for Progress {
+impl Default for TransferProgress {
     fn default() -> Self {
         Self::new()
     }
 }
 
 /// A request's body that goes straight on, and tells that it does.
-pub(crate) struct Tracked {
+pub(crate) struct ProgressBody {
     incoming: Incoming,
-    progress: Progress,
+    progress: TransferProgress,
 }
 
-impl Tracked {
+impl ProgressBody {
     /// Tells `progress`.
-    pub(crate) fn new(incoming: Incoming, progress: Progress) -> Self {
+    pub(crate) fn new(incoming: Incoming, progress: TransferProgress) -> Self {
         Self { incoming, progress }
     }
 }
 
-impl HttpBody for Tracked {
+impl HttpBody for ProgressBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -182,14 +182,14 @@ impl HttpBody for Tracked {
 
 /// A request's body that stays with the client until the gate has let the request in.
 #[derive(Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct DeferredBody {
     incoming: Arc<Mutex<Option<Incoming>>>,
-    progress: Progress,
+    progress: TransferProgress,
 }
 
-impl Waiting {
+impl DeferredBody {
     /// Nothing of it was read yet.
-    pub(crate) fn new(incoming: Incoming, progress: Progress) -> Self {
+    pub(crate) fn new(incoming: Incoming, progress: TransferProgress) -> Self {
         Self {
             incoming: Arc::new(Mutex::new(Some(incoming))),
             progress,
@@ -202,13 +202,13 @@ impl Waiting {
     }
 
     /// The body for one try, and what lets it go.
-    pub(crate) fn parked(&self) -> (Parked, oneshot::Sender<()>) {
+    pub(crate) fn parked(&self) -> (DeferredBodyReader, oneshot::Sender<()>) {
         let (go, admitted) = oneshot::channel();
         let size = lock(&self.incoming)
             .as_ref()
             .map(HttpBody::size_hint)
             .unwrap_or_default();
-        let parked = Parked {
+        let parked = DeferredBodyReader {
             source: self.clone(),
             admitted: Some(admitted),
             taken: None,
@@ -218,15 +218,15 @@ impl Waiting {
     }
 }
 
-/// See [`Waiting`].
-pub(crate) struct Parked {
-    source: Waiting,
+/// See [`DeferredBody`].
+pub(crate) struct DeferredBodyReader {
+    source: DeferredBody,
     admitted: Option<oneshot::Receiver<()>>,
     taken: Option<Incoming>,
     size: SizeHint,
 }
 
-impl HttpBody for Parked {
+impl HttpBody for DeferredBodyReader {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -268,7 +268,7 @@ impl HttpBody for Parked {
 
 /// A request's body whose beginning is remembered, so that it can be sent again as long as no more than that was sent.
 #[derive(Clone)]
-pub(crate) struct Remembered(Arc<Mutex<Memory>>);
+pub(crate) struct ReplayableBody(Arc<Mutex<Memory>>);
 
 struct Memory {
     incoming: Incoming,
@@ -278,12 +278,12 @@ struct Memory {
     forgot: bool,
     /// How often it was begun: an older try gets nothing more.
     tries: u64,
-    progress: Progress,
+    progress: TransferProgress,
 }
 
-impl Remembered {
+impl ReplayableBody {
     /// Remembers up to so many bytes.
-    pub(crate) fn new(incoming: Incoming, most: usize, progress: Progress) -> Self {
+    pub(crate) fn new(incoming: Incoming, most: usize, progress: TransferProgress) -> Self {
         Self(Arc::new(Mutex::new(Memory {
             incoming,
             frames: Vec::new(),
@@ -300,10 +300,10 @@ impl Remembered {
     }
 
     /// The body for one try.
-    pub(crate) fn again(&self) -> Again {
+    pub(crate) fn again(&self) -> ReplayedBody {
         let mut memory = lock(&self.0);
         memory.tries += 1;
-        Again {
+        ReplayedBody {
             source: self.clone(),
             try_: memory.tries,
             at: 0,
@@ -311,14 +311,14 @@ impl Remembered {
     }
 }
 
-/// See [`Remembered`].
-pub(crate) struct Again {
-    source: Remembered,
+/// See [`ReplayableBody`].
+pub(crate) struct ReplayedBody {
+    source: ReplayableBody,
     try_: u64,
     at: usize,
 }
 
-impl HttpBody for Again {
+impl HttpBody for ReplayedBody {
     type Data = Bytes;
     type Error = BodyError;
 

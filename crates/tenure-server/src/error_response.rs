@@ -8,10 +8,10 @@ use crate::body::Body;
 use crate::headers;
 
 /// An answer that no application gave.
-pub(crate) type Refused = Box<Response<Body>>;
+pub(crate) type ErrorResponse = Box<Response<Body>>;
 
 /// Makes one.
-pub(crate) fn error(status: StatusCode, word: &'static str, reason: &str) -> Refused {
+pub(crate) fn error(status: StatusCode, word: &'static str, reason: &str) -> ErrorResponse {
     let mut answer = Response::new(Body::of(format!("{reason}\n")));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -27,7 +27,7 @@ pub(crate) fn error(status: StatusCode, word: &'static str, reason: &str) -> Ref
 }
 
 /// Why a request was not carried.
-pub(crate) fn not_carried(reason: &RouteError) -> Refused {
+pub(crate) fn not_carried(reason: &RouteError) -> ErrorResponse {
     let (status, word) = match reason {
         RouteError::UnknownKeyspace { .. } => (StatusCode::NOT_FOUND, "unknown_keyspace"),
         RouteError::UnknownShard { .. } => (StatusCode::NOT_FOUND, "unknown_shard"),

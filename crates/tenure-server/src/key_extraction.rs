@@ -75,7 +75,7 @@ impl std::fmt::Display for KeySource {
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// A key of the keyspace.
     Key(Vec<u8>),
     /// A shard.
@@ -101,12 +101,12 @@ impl KeyRule {
     }
 
     /// What a request is about, or what is wrong with it.
-    pub fn find(&self, head: &Parts) -> Result<Target, String> {
+    pub fn find(&self, head: &Parts) -> Result<RequestTarget, String> {
         self.find_in(&head.uri, &head.headers)
     }
 
     /// As [`KeyRule::find`].
-    pub fn find_in(&self, uri: &Uri, headers: &HeaderMap) -> Result<Target, String> {
+    pub fn find_in(&self, uri: &Uri, headers: &HeaderMap) -> Result<RequestTarget, String> {
         for source in &self.sources {
             if let KeySource::Header(name) | KeySource::ShardHeader(name) = source
                 && headers.get_all(name).iter().nth(1).is_some()
@@ -116,7 +116,9 @@ impl KeyRule {
             }
             let found = match source {
                 KeySource::ShardHeader(name) => match headers.get(name) {
-                    Some(value) => return self.shard(name, value.as_bytes()).map(Target::Shard),
+                    Some(value) => {
+                        return self.shard(name, value.as_bytes()).map(RequestTarget::Shard);
+                    }
                     None => None,
                 },
                 KeySource::Header(name) => headers
@@ -135,7 +137,7 @@ impl KeyRule {
                         "the key in {source} is longer than {LONGEST} bytes"
                     ));
                 }
-                Some(key) => return Ok(Target::Key(key.into_owned())),
+                Some(key) => return Ok(RequestTarget::Key(key.into_owned())),
                 None => {}
             }
         }
@@ -227,8 +229,8 @@ mod tests {
         );
         let (head, ()) = request.body(()).unwrap().into_parts();
         match (rule.find(&head), found) {
-            (Ok(Target::Key(key)), Ok(text)) => assert_eq!(key, text.as_bytes()),
-            (Ok(Target::Shard(shard)), Ok(text)) => assert_eq!(shard.to_string(), text),
+            (Ok(RequestTarget::Key(key)), Ok(text)) => assert_eq!(key, text.as_bytes()),
+            (Ok(RequestTarget::Shard(shard)), Ok(text)) => assert_eq!(shard.to_string(), text),
             (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason}"),
             (got, wanted) => panic!("{source}: {got:?} instead of {wanted:?}"),
         }

@@ -27,12 +27,12 @@ mod worker_threads;
 
 pub use body::{Body, BodyError};
 pub use health_server::{Health, HealthServer};
-pub use key_extraction::{KeyRule, KeySource, Target};
-pub use lifecycle_hooks::{Hooked, Hooks};
+pub use key_extraction::{KeyRule, KeySource, RequestTarget};
+pub use lifecycle_hooks::{HookClient, HookHandler};
 pub use listener::{ServeLimits, Server, Service, bind};
 pub use metrics::HttpMetrics;
 pub use proxy::{ADDRESS, Proxy, ProxySettings, REPLAYABLE};
-pub use sidecar::{Application, GateSettings, Sidecar};
-pub use tower_layer::{GateLayer, GateService, Owned};
+pub use sidecar::{ApplicationEndpoint, Sidecar, SidecarSettings};
+pub use tower_layer::{GateLayer, GateService, RequestGrant};
 pub use upstream::Protocol;
-pub use worker_threads::Lanes;
+pub use worker_threads::WorkerThreads;

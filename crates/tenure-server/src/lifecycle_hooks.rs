@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use crate::body::Body;
 use crate::headers;
-use crate::upstream::{Pool, Protocol, SendError};
+use crate::upstream::{ConnectionPool, Protocol, SendError};
 
 /// How long an answer of a hook may be: what a successor is told is a position, not the state.
 const MOST_BYTES: usize = 4096;
@@ -25,17 +25,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Each is optional: an application that answers 404, 405 or 501 has no such hook, which is as good as success. Any other
 /// answer than 2xx is a failure.
 #[derive(Debug)]
-pub struct Hooks {
+pub struct HookClient {
     host: String,
     protocol: Protocol,
     base: String,
     timeout: Duration,
-    pool: Pool,
+    pool: ConnectionPool,
     /// Releases that are under way: a shard is not loaded before the application has heard that it was released.
     releasing: Mutex<HashMap<ShardId, watch::Receiver<()>>>,
 }
 
-impl Hooks {
+impl HookClient {
     /// Hooks at `url`. `timeout` is for all but `load`, which has the time of the node's `load_timeout`.
     pub fn new(url: &str, timeout: Duration) -> Result<Arc<Self>, String> {
         let (host, protocol, base) = parts(url)?;
@@ -44,7 +44,7 @@ impl Hooks {
             protocol,
             base,
             timeout,
-            pool: Pool::new(CONNECT_TIMEOUT, Duration::ZERO),
+            pool: ConnectionPool::new(CONNECT_TIMEOUT, Duration::ZERO),
             releasing: Mutex::default(),
         }))
     }
@@ -171,19 +171,19 @@ pub(crate) fn parts(url: &str) -> Result<(String, Protocol, String), String> {
 }
 
 /// The handler of a sidecar. `WARM`: the application has `catch_up`, so `load` may run while another node still serves.
-pub struct Hooked<const WARM: bool>(Option<Arc<Hooks>>);
+pub struct HookHandler<const WARM: bool>(Option<Arc<HookClient>>);
 
-impl<const WARM: bool> Hooked<WARM> {
+impl<const WARM: bool> HookHandler<WARM> {
     /// With these hooks, or none.
-    pub fn new(hooks: Option<Arc<Hooks>>) -> Self {
+    pub fn new(hooks: Option<Arc<HookClient>>) -> Self {
         Self(hooks)
     }
 }
 
 /// What is there of a shard: the application is told when it is over.
-pub struct Stayed(Option<(Arc<Hooks>, Grant)>);
+pub struct HookState(Option<(Arc<HookClient>, Grant)>);
 
-impl Drop for Stayed {
+impl Drop for HookState {
     fn drop(&mut self) {
         if let Some((hooks, grant)) = self.0.take() {
             hooks.release(grant);
@@ -191,24 +191,24 @@ impl Drop for Stayed {
     }
 }
 
-impl<const WARM: bool> Handler for Hooked<WARM> {
-    type State = Stayed;
+impl<const WARM: bool> Handler for HookHandler<WARM> {
+    type State = HookState;
 
     const CATCHES_UP: bool = WARM;
 
-    async fn load(&self, shard: &Shard) -> Result<Stayed> {
+    async fn load(&self, shard: &Shard) -> Result<HookState> {
         let Some(hooks) = &self.0 else {
-            return Ok(Stayed(None));
+            return Ok(HookState(None));
         };
         hooks.released(shard.id()).await;
         // From here on the application may have something of the shard: whatever comes of it, it hears of the end.
-        let stayed = Stayed(Some((hooks.clone(), shard.grant().clone())));
+        let stayed = HookState(Some((hooks.clone(), shard.grant().clone())));
         let said = json!({ "owned": shard.is_owned(), "meta": shard.meta() });
         hooks.call("load", shard.grant(), said).await?;
         Ok(stayed)
     }
 
-    async fn catch_up(&self, shard: &Shard, _: &mut Stayed, from: &Seal) -> Result<()> {
+    async fn catch_up(&self, shard: &Shard, _: &mut HookState, from: &Seal) -> Result<()> {
         if let Some(hooks) = &self.0 {
             let said = json!({ "seal": from.as_str() });
             hooks.in_time("catch_up", shard.grant(), said).await?;
@@ -216,7 +216,7 @@ impl<const WARM: bool> Handler for Hooked<WARM> {
         Ok(())
     }
 
-    async fn seal(&self, shard: &Shard, _: &mut Stayed) -> Result<Seal> {
+    async fn seal(&self, shard: &Shard, _: &mut HookState) -> Result<Seal> {
         let Some(hooks) = &self.0 else {
             return Ok(Seal::default());
         };

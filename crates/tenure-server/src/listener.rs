@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::body::Body;
-use crate::worker_threads::Lanes;
+use crate::worker_threads::WorkerThreads;
 
 /// What one side may ask of a server.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub trait Service: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    _lanes: Option<Lanes>,
+    _lanes: Option<WorkerThreads>,
     stop: CancellationToken,
     connections: TaskTracker,
 }
@@ -87,7 +87,7 @@ impl Server {
 
     /// Serves what comes in on these lanes; without any, on the runtime that this is called on.
     pub fn start_on(
-        lanes: Option<Lanes>,
+        lanes: Option<WorkerThreads>,
         listener: TcpListener,
         limits: ServeLimits,
         service: Arc<impl Service>,
@@ -132,7 +132,7 @@ impl Drop for Server {
 }
 
 struct Acceptor<S> {
-    lanes: Option<Lanes>,
+    lanes: Option<WorkerThreads>,
     room: Arc<Semaphore>,
     builder: Arc<auto::Builder<TokioExecutor>>,
     service: Arc<S>,

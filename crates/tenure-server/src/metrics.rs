@@ -28,13 +28,13 @@ const TROUBLE: [&str; 5] = [
 ];
 
 /// A request that is being answered.
-pub(crate) struct Counted {
+pub(crate) struct CountedRequest {
     metrics: Arc<HttpMetrics>,
     answered: bool,
 }
 
 /// A stream that is open.
-pub(crate) struct Stream(Arc<HttpMetrics>);
+pub(crate) struct OpenStream(Arc<HttpMetrics>);
 
 impl HttpMetrics {
     /// All zero. `role` is `router` or `sidecar`.
@@ -50,17 +50,17 @@ impl HttpMetrics {
         })
     }
 
-    pub(crate) fn begin(self: &Arc<Self>) -> Counted {
+    pub(crate) fn begin(self: &Arc<Self>) -> CountedRequest {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Counted {
+        CountedRequest {
             metrics: self.clone(),
             answered: false,
         }
     }
 
-    pub(crate) fn stream(self: &Arc<Self>) -> Stream {
+    pub(crate) fn stream(self: &Arc<Self>) -> OpenStream {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        Stream(self.clone())
+        OpenStream(self.clone())
     }
 
     pub(crate) fn stream_cut(&self) {
@@ -143,7 +143,7 @@ impl HttpMetrics {
     }
 }
 
-impl Counted {
+impl CountedRequest {
     pub(crate) fn answered(mut self, status: StatusCode) {
         self.answered = true;
         let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
@@ -151,7 +151,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
         if !self.answered {
@@ -160,7 +160,7 @@ impl Drop for Counted {
     }
 }
 
-impl Drop for Stream {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }

@@ -10,20 +10,20 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
-use tenure::router::{Answer, Route};
+use tenure::router::{Route, SendResult};
 use tenure::{Epoch, Router};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use crate::body::{Body, Progress, Relay, Remembered, Waiting};
-use crate::error_response::{Refused, error, not_carried};
+use crate::body::{Body, DeferredBody, RelayedBody, ReplayableBody, TransferProgress};
+use crate::error_response::{ErrorResponse, error, not_carried};
 use crate::headers;
-use crate::key_extraction::{KeyRule, Target};
+use crate::key_extraction::{KeyRule, RequestTarget};
 use crate::listener::Service;
 use crate::metrics::HttpMetrics;
 use crate::upgrade;
-use crate::upstream::{Pool, Protocol, SendError};
+use crate::upstream::{ConnectionPool, Protocol, SendError};
 
 /// The kind of address under which a node says where it takes HTTP.
 pub const ADDRESS: &str = "http";
@@ -58,7 +58,7 @@ pub struct Proxy {
     router: Router,
     rule: KeyRule,
     settings: ProxySettings,
-    pool: Pool,
+    pool: ConnectionPool,
     metrics: Arc<HttpMetrics>,
     stopping: CancellationToken,
     streams: TaskTracker,
@@ -70,14 +70,14 @@ struct Carried {
     key: Option<HeaderValue>,
     protocol: Protocol,
     body: RequestBody,
-    progress: Progress,
+    progress: TransferProgress,
 }
 
 /// The body of a request, as long as it may have to be sent again.
 enum RequestBody {
     Bytes(Bytes),
-    Waiting(Waiting),
-    Remembered(Remembered),
+    Waiting(DeferredBody),
+    Remembered(ReplayableBody),
 }
 
 impl RequestBody {
@@ -126,7 +126,7 @@ impl Proxy {
             router,
             rule,
             settings,
-            pool: Pool::new(CONNECT_TIMEOUT, MOST_IDLE),
+            pool: ConnectionPool::new(CONNECT_TIMEOUT, MOST_IDLE),
             metrics,
             stopping: CancellationToken::new(),
             streams: TaskTracker::new(),
@@ -154,7 +154,7 @@ impl Proxy {
         &self,
         request: Request<Incoming>,
         client: SocketAddr,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, ErrorResponse> {
         let (mut head, body) = request.into_parts();
         let upgrading = head.extensions.remove::<OnUpgrade>();
         check(&head)?;
@@ -162,12 +162,12 @@ impl Proxy {
         let target = target.map_err(|reason| error(StatusCode::BAD_REQUEST, "no_key", &reason))?;
         let upgrade = prepare(&mut head, client);
         let grpc = is_grpc(&head);
-        let progress = Progress::new();
+        let progress = TransferProgress::new();
         let body = self.hold(body, grpc, &progress).await?;
         let carried = Carried {
             key: match &target {
-                Target::Key(key) => Some(headers::key_value(key)),
-                Target::Shard(_) => None,
+                RequestTarget::Key(key) => Some(headers::key_value(key)),
+                RequestTarget::Shard(_) => None,
             },
             protocol: if grpc {
                 Protocol::Http2
@@ -181,11 +181,11 @@ impl Proxy {
         let bytes = HEAD_WEIGHT + carried.body.weight();
         let call = |route| self.attempt(route, &carried, upgrade.as_ref());
         let answered = match &target {
-            Target::Key(key) => {
+            RequestTarget::Key(key) => {
                 let keyspace = self.rule.keyspace.as_str();
                 self.router.send(keyspace, key, bytes, call).await
             }
-            Target::Shard(shard) => self.router.send_to(shard, bytes, call).await,
+            RequestTarget::Shard(shard) => self.router.send_to(shard, bytes, call).await,
         };
         let answer = answered.map_err(|reason| not_carried(&reason))??;
         Ok(self.pass_on(answer, upgrading))
@@ -196,13 +196,13 @@ impl Proxy {
         &self,
         body: Incoming,
         grpc: bool,
-        progress: &Progress,
-    ) -> Result<RequestBody, Refused> {
+        progress: &TransferProgress,
+    ) -> Result<RequestBody, ErrorResponse> {
         if body.is_end_stream() {
             return Ok(RequestBody::Bytes(Bytes::new()));
         }
         if grpc {
-            let memory = Remembered::new(body, REPLAYABLE, progress.clone());
+            let memory = ReplayableBody::new(body, REPLAYABLE, progress.clone());
             return Ok(RequestBody::Remembered(memory));
         }
         if body
@@ -210,7 +210,10 @@ impl Proxy {
             .upper()
             .is_none_or(|n| n > REPLAYABLE as u64)
         {
-            return Ok(RequestBody::Waiting(Waiting::new(body, progress.clone())));
+            return Ok(RequestBody::Waiting(DeferredBody::new(
+                body,
+                progress.clone(),
+            )));
         }
         let whole = Limited::new(body, REPLAYABLE).collect();
         match tokio::time::timeout(self.settings.timeout, whole).await {
@@ -240,18 +243,18 @@ impl Proxy {
         route: Route,
         carried: &Carried,
         upgrade: Option<&HeaderValue>,
-    ) -> Answer<Result<Response<Relay>, Refused>> {
+    ) -> SendResult<Result<Response<RelayedBody>, ErrorResponse>> {
         if !carried.body.is_whole() {
             // Refused after it was sent in part: no owner has done anything for it, but the rest of it is not here.
             self.metrics.not_replayed();
             let reason = "the owner changed while the body was being sent; the request was not executed, retry";
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            return Answer::Done(Err(error(status, "not_replayable", reason)));
+            return SendResult::Done(Err(error(status, "not_replayable", reason)));
         }
         let away = |reason: &str| {
             debug!(shard = %route.shard, owner = %route.owner.node(), reason, "request not sent to the owner, holding it for a retry");
             self.metrics.not_sent();
-            Answer::NotOwner {
+            SendResult::NotOwner {
                 owner: None,
                 epoch: route.epoch,
                 rev: route.rev,
@@ -271,13 +274,13 @@ impl Proxy {
                     route.shard, route.owner.node(), self.settings.timeout
                 );
                 self.metrics.timed_out();
-                return Answer::Done(Err(error(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason)));
+                return SendResult::Done(Err(error(StatusCode::GATEWAY_TIMEOUT, "timeout", &reason)));
             }
         };
         match sent {
             Ok(answer) => match refusal(&answer) {
-                Some((owner, epoch, rev)) => Answer::NotOwner { owner, epoch, rev },
-                None => Answer::Done(Ok(answer)),
+                Some((owner, epoch, rev)) => SendResult::NotOwner { owner, epoch, rev },
+                None => SendResult::Done(Ok(answer)),
             },
             Err(SendError::NotSent(reason)) => away(&reason),
             Err(SendError::Unknown(reason)) => {
@@ -287,7 +290,7 @@ impl Proxy {
                     route.owner.node()
                 );
                 self.metrics.broken();
-                Answer::Done(Err(error(
+                SendResult::Done(Err(error(
                     StatusCode::BAD_GATEWAY,
                     "owner_disconnected",
                     &reason,
@@ -297,7 +300,11 @@ impl Proxy {
     }
 
     /// The owner's answer, for the client.
-    fn pass_on(&self, mut answer: Response<Relay>, upgrading: Option<OnUpgrade>) -> Response<Body> {
+    fn pass_on(
+        &self,
+        mut answer: Response<RelayedBody>,
+        upgrading: Option<OnUpgrade>,
+    ) -> Response<Body> {
         let switching = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         let upgrade = headers::strip_hop_by_hop(answer.headers_mut());
         if switching {
@@ -367,7 +374,7 @@ impl Carried {
 }
 
 /// What no proxy should pass on.
-pub(crate) fn check(head: &Parts) -> Result<(), Refused> {
+pub(crate) fn check(head: &Parts) -> Result<(), ErrorResponse> {
     let bad = |reason: &str| Err(error(StatusCode::BAD_REQUEST, "bad_request", reason));
     if head.method == Method::CONNECT {
         let reason = "CONNECT is not supported";

@@ -9,21 +9,21 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri};
-use tenure::{Entered, Handler, Node, NotOwner, RejectReason};
+use tenure::{AdmittedRequest, Handler, Node, NotOwner, RejectReason};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::body::{Body, Progress, Tracked};
-use crate::error_response::{Refused, error};
+use crate::body::{Body, ProgressBody, TransferProgress};
+use crate::error_response::{ErrorResponse, error};
 use crate::headers;
-use crate::key_extraction::{KeyRule, Target};
+use crate::key_extraction::{KeyRule, RequestTarget};
 use crate::lifecycle_hooks::{host_value, parts};
 use crate::listener::Service;
 use crate::metrics::HttpMetrics;
 use crate::proxy::{Proxy, check, upgraded};
-use crate::tracked_response::{Admitted, Manner};
+use crate::tracked_response::{AdmittedBody, StreamEnding};
 use crate::upgrade;
-use crate::upstream::{Pool, Protocol, SendError};
+use crate::upstream::{ConnectionPool, Protocol, SendError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Many applications close connections that nothing came on for a few seconds; a request that crosses that is lost.
@@ -31,14 +31,14 @@ const MOST_IDLE: Duration = Duration::from_secs(1);
 
 /// Where the application is, and how to speak to it.
 #[derive(Debug)]
-pub struct Application {
+pub struct ApplicationEndpoint {
     host: String,
     protocol: Protocol,
     base: String,
-    pool: Pool,
+    pool: ConnectionPool,
 }
 
-impl Application {
+impl ApplicationEndpoint {
     /// The application at this URL: `http://HOST:PORT` or, for HTTP/2 and gRPC, `h2c://HOST:PORT`.
     pub fn new(url: &str) -> Result<Arc<Self>, String> {
         let (host, protocol, base) = parts(url)?;
@@ -46,7 +46,7 @@ impl Application {
             host,
             protocol,
             base,
-            pool: Pool::new(CONNECT_TIMEOUT, MOST_IDLE),
+            pool: ConnectionPool::new(CONNECT_TIMEOUT, MOST_IDLE),
         }))
     }
 
@@ -58,12 +58,12 @@ impl Application {
 
 /// What a gate waits for, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct GateSettings {
+pub struct SidecarSettings {
     /// How long the application may take to begin its answer, counted from when the last of the request went to it.
     pub timeout: Duration,
 }
 
-impl Default for GateSettings {
+impl Default for SidecarSettings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(60),
@@ -75,8 +75,8 @@ impl Default for GateSettings {
 pub struct Sidecar<H: Handler> {
     node: Node,
     rule: KeyRule,
-    application: Arc<Application>,
-    settings: GateSettings,
+    application: Arc<ApplicationEndpoint>,
+    settings: SidecarSettings,
     metrics: Arc<HttpMetrics>,
     /// Where requests go that no router has sent.
     route: Option<Arc<Proxy>>,
@@ -118,8 +118,8 @@ impl<H: Handler> Sidecar<H> {
     pub fn new(
         node: Node,
         rule: KeyRule,
-        application: Arc<Application>,
-        settings: GateSettings,
+        application: Arc<ApplicationEndpoint>,
+        settings: SidecarSettings,
         metrics: Arc<HttpMetrics>,
         route: Option<Arc<Proxy>>,
     ) -> Arc<Self> {
@@ -141,7 +141,7 @@ impl<H: Handler> Sidecar<H> {
         self.streams.wait().await;
     }
 
-    async fn admit(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn admit(&self, request: Request<Incoming>) -> Result<Response<Body>, ErrorResponse> {
         let (mut head, body) = request.into_parts();
         let upgrading = head.extensions.remove::<OnUpgrade>();
         check(&head)?;
@@ -166,13 +166,13 @@ impl<H: Handler> Sidecar<H> {
             StatusCode::SWITCHING_PROTOCOLS => self.join(answer, upgrading),
             _ => {
                 headers::strip_hop_by_hop(answer.headers_mut());
-                answer.map(Admitted::into_body)
+                answer.map(AdmittedBody::into_body)
             }
         })
     }
 
     /// Lets the request in, by what a router says or by the rule.
-    fn enter(&self, head: &mut Parts) -> Result<Entered<H>, Refused> {
+    fn enter(&self, head: &mut Parts) -> Result<AdmittedRequest<H>, ErrorResponse> {
         let bad = |word, reason: &str| error(StatusCode::BAD_REQUEST, word, reason);
         let entered = if head.headers.contains_key(headers::EPOCH) {
             let epoch = headers::epoch_of(&head.headers);
@@ -190,8 +190,8 @@ impl<H: Handler> Sidecar<H> {
                 .map_err(|reason| bad("no_key", &reason))?;
             head.headers.remove(headers::KEY);
             match target {
-                Target::Shard(shard) => self.node.enter_shard(&shard),
-                Target::Key(key) => {
+                RequestTarget::Shard(shard) => self.node.enter_shard(&shard),
+                RequestTarget::Key(key) => {
                     head.headers.insert(headers::KEY, headers::key_value(&key));
                     self.node.enter(self.rule.keyspace.as_str(), key)
                 }
@@ -201,7 +201,7 @@ impl<H: Handler> Sidecar<H> {
     }
 
     /// Makes the head of a request one for the application; says which upgrade it asks for.
-    fn prepare(&self, head: &mut Parts, entered: &Entered<H>) -> Option<HeaderValue> {
+    fn prepare(&self, head: &mut Parts, entered: &AdmittedRequest<H>) -> Option<HeaderValue> {
         let key = head.headers.remove(headers::KEY);
         let upgrade = headers::strip_hop_by_hop(&mut head.headers);
         headers::strip_ours(&mut head.headers);
@@ -231,12 +231,12 @@ impl<H: Handler> Sidecar<H> {
         &self,
         head: Parts,
         body: Incoming,
-        entered: Entered<H>,
-    ) -> Result<Response<Admitted<H>>, Refused> {
-        let progress = Progress::new();
+        entered: AdmittedRequest<H>,
+    ) -> Result<Response<AdmittedBody<H>>, ErrorResponse> {
+        let progress = TransferProgress::new();
         let body = match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::other(Tracked::new(body, progress.clone())),
+            false => Body::other(ProgressBody::new(body, progress.clone())),
         };
         let request = Request::from_parts(head, body);
         let (application, limit) = (self.application.clone(), self.settings.timeout);
@@ -259,8 +259,8 @@ impl<H: Handler> Sidecar<H> {
             let answer = asking.await.unwrap_or(Err(Failure::Lost));
             // Whoever asked may be gone: then the answer is read to its end, and dropped.
             let _ = told.send(answer.map(|answer| {
-                let manner = Manner::of(answer.headers());
-                answer.map(|relay| Admitted::new(relay, entered, manner, limit, metrics))
+                let manner = StreamEnding::of(answer.headers());
+                answer.map(|relay| AdmittedBody::new(relay, entered, manner, limit, metrics))
             }));
         });
         match answered.await {
@@ -272,7 +272,7 @@ impl<H: Handler> Sidecar<H> {
         }
     }
 
-    fn failed(&self, failure: &Failure) -> Refused {
+    fn failed(&self, failure: &Failure) -> ErrorResponse {
         let at = &self.application.host;
         match failure {
             Failure::Down(reason) => {
@@ -304,7 +304,7 @@ impl<H: Handler> Sidecar<H> {
     /// Joins both ends of a connection that changes its protocol, for as long as the shard is here.
     fn join(
         &self,
-        mut answer: Response<Admitted<H>>,
+        mut answer: Response<AdmittedBody<H>>,
         upgrading: Option<OnUpgrade>,
     ) -> Response<Body> {
         let Some(client) = upgrading else {
@@ -342,7 +342,7 @@ impl<H: Handler> Sidecar<H> {
 }
 
 /// What a gate says that does not let a request in.
-pub(crate) fn refusal(refused: &NotOwner) -> Refused {
+pub(crate) fn refusal(refused: &NotOwner) -> ErrorResponse {
     let status = match refused.reason {
         RejectReason::UnknownKeyspace | RejectReason::OtherHandler => StatusCode::NOT_FOUND,
         _ => StatusCode::MISDIRECTED_REQUEST,

@@ -9,21 +9,21 @@ use std::task::{Context, Poll};
 use http_body_util::Either;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use hyper::{Request, Response, StatusCode};
-use tenure::{Entered, Grant, GrantExpired, Handler, Node, NotOwner};
+use tenure::{AdmittedRequest, Grant, GrantExpired, Handler, Node, NotOwner};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{Body, BodyError};
-use crate::error_response::{Refused, error};
+use crate::error_response::{ErrorResponse, error};
 use crate::headers;
-use crate::key_extraction::{KeyRule, Target};
+use crate::key_extraction::{KeyRule, RequestTarget};
 use crate::sidecar::refusal;
-use crate::tracked_response::Manner;
+use crate::tracked_response::StreamEnding;
 
 /// Puts a gate in front of a service: 421 with the gate's headers for what the node does not own, `Tenure-Epoch` on what it
 /// answers, and in flight until the last byte of the answer is handed on.
 ///
-/// Requests of a router name shard and epoch; others are let in by the rule. The service finds an [`Owned`] among the
+/// Requests of a router name shard and epoch; others are let in by the rule. The service finds an [`RequestGrant`] among the
 /// extensions of each request.
 pub struct GateLayer<H> {
     node: Node,
@@ -41,7 +41,7 @@ impl<H: Handler> GateLayer<H> {
         }
     }
 
-    fn enter<B>(&self, request: &Request<B>) -> Result<Entered<H>, Refused> {
+    fn enter<B>(&self, request: &Request<B>) -> Result<AdmittedRequest<H>, ErrorResponse> {
         let bad = |word, reason: &str| error(StatusCode::BAD_REQUEST, word, reason);
         let told = |refused: NotOwner| refusal(&refused);
         let headers = request.headers();
@@ -56,8 +56,8 @@ impl<H: Handler> GateLayer<H> {
         }
         let found = self.rule.find_in(request.uri(), headers);
         match found.map_err(|reason| bad("no_key", &reason))? {
-            Target::Shard(shard) => self.node.enter_shard(&shard).map_err(told),
-            Target::Key(key) => {
+            RequestTarget::Shard(shard) => self.node.enter_shard(&shard).map_err(told),
+            RequestTarget::Key(key) => {
                 let keyspace = self.rule.keyspace.as_str();
                 self.node.enter(keyspace, key).map_err(told)
             }
@@ -100,15 +100,15 @@ impl<S: Clone, H> Clone for GateService<S, H> {
 }
 
 /// The right to answer one request, among its extensions.
-pub struct Owned<H: Handler>(Arc<Entered<H>>);
+pub struct RequestGrant<H: Handler>(Arc<AdmittedRequest<H>>);
 
-impl<H: Handler> Owned<H> {
+impl<H: Handler> RequestGrant<H> {
     /// The grant.
     pub fn grant(&self) -> &Grant {
         self.0.grant()
     }
 
-    /// Does work with exclusive use of the shard's state, as [`Entered::run`] does.
+    /// Does work with exclusive use of the shard's state, as [`AdmittedRequest::run`] does.
     pub async fn run<F, R>(&self, work: F) -> Result<R, GrantExpired>
     where
         F: AsyncFnOnce(&mut H::State, &Grant) -> R,
@@ -117,13 +117,13 @@ impl<H: Handler> Owned<H> {
     }
 }
 
-impl<H: Handler> Clone for Owned<H> {
+impl<H: Handler> Clone for RequestGrant<H> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-type Answered<B, H> = Response<Either<InFlight<B, H>, Body>>;
+type Answered<B, H> = Response<Either<InFlightBody<B, H>, Body>>;
 
 impl<S, H, A, B> Service<Request<A>> for GateService<S, H>
 where
@@ -148,7 +148,9 @@ where
                 return Box::pin(async move { Ok(refused) });
             }
         };
-        request.extensions_mut().insert(Owned(entered.clone()));
+        request
+            .extensions_mut()
+            .insert(RequestGrant(entered.clone()));
         let marks = [
             (
                 headers::SHARD,
@@ -168,8 +170,8 @@ where
             };
             headers::strip_ours(answer.headers_mut());
             answer.headers_mut().extend(marks);
-            let manner = Manner::of(answer.headers());
-            Ok(answer.map(|body| Either::Left(InFlight::new(body, entered, manner))))
+            let manner = StreamEnding::of(answer.headers());
+            Ok(answer.map(|body| Either::Left(InFlightBody::new(body, entered, manner))))
         })
     }
 }
@@ -179,19 +181,19 @@ where
 /// Event streams and gRPC answers are cut when they have not ended three quarters of `drain_timeout` after their shard began to
 /// move, so that they cannot prevent the move; an application ends them in good order at [`Grant::move_requested`]. Every body is cut
 /// when the shard is lost.
-pub struct InFlight<B, H: Handler> {
+pub struct InFlightBody<B, H: Handler> {
     body: B,
-    entered: Option<Arc<Entered<H>>>,
+    entered: Option<Arc<AdmittedRequest<H>>>,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl<B, H: Handler> InFlight<B, H> {
-    fn new(body: B, entered: Arc<Entered<H>>, manner: Manner) -> Self {
+impl<B, H: Handler> InFlightBody<B, H> {
+    fn new(body: B, entered: Arc<AdmittedRequest<H>>, manner: StreamEnding) -> Self {
         let grant = entered.grant().clone();
         let cut = async move {
             match manner {
-                Manner::Finite => grant.cancelled().await,
-                Manner::Events | Manner::Grpc => grant.stream_deadline().await,
+                StreamEnding::Finite => grant.cancelled().await,
+                StreamEnding::Events | StreamEnding::Grpc => grant.stream_deadline().await,
             }
         };
         Self {
@@ -202,7 +204,7 @@ impl<B, H: Handler> InFlight<B, H> {
     }
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin, H: Handler> HttpBody for InFlight<B, H>
+impl<B: HttpBody<Data = Bytes> + Unpin, H: Handler> HttpBody for InFlightBody<B, H>
 where
     B::Error: Into<BodyError>,
 {

@@ -9,14 +9,14 @@ use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use hyper::header::{self, HeaderName, HeaderValue};
-use tenure::{Entered, Grant, Handler};
+use tenure::{AdmittedRequest, Grant, Handler};
 
-use crate::body::{Body, BodyError, Relay};
-use crate::metrics::{HttpMetrics, Stream};
+use crate::body::{Body, BodyError, RelayedBody};
+use crate::metrics::{HttpMetrics, OpenStream};
 
 /// How an answer ends when its shard has to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum StreamEnding {
     /// It is waited for.
     Finite,
     /// It ends between two events: its client comes back by itself.
@@ -25,7 +25,7 @@ pub(crate) enum Manner {
     Grpc,
 }
 
-impl Manner {
+impl StreamEnding {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         match headers.get(header::CONTENT_TYPE).map(|t| t.as_bytes()) {
             Some(t) if t.starts_with(b"text/event-stream") => Self::Events,
@@ -38,10 +38,10 @@ impl Manner {
 type Told = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The body of an answer. The shard is not given away before it is over.
-pub(crate) struct Admitted<H: Handler> {
-    relay: Option<Relay>,
-    entered: Option<Entered<H>>,
-    manner: Manner,
+pub(crate) struct AdmittedBody<H: Handler> {
+    relay: Option<RelayedBody>,
+    entered: Option<AdmittedRequest<H>>,
+    manner: StreamEnding,
     lost: Option<Told>,
     close: Option<Told>,
     cut: Option<Told>,
@@ -51,21 +51,21 @@ pub(crate) struct Admitted<H: Handler> {
     /// How long the rest is read if the client has gone away.
     patience: Duration,
     metrics: Arc<HttpMetrics>,
-    _stream: Option<Stream>,
+    _stream: Option<OpenStream>,
 }
 
-impl<H: Handler> Admitted<H> {
+impl<H: Handler> AdmittedBody<H> {
     pub(crate) fn new(
-        relay: Relay,
-        entered: Entered<H>,
-        manner: Manner,
+        relay: RelayedBody,
+        entered: AdmittedRequest<H>,
+        manner: StreamEnding,
         patience: Duration,
         metrics: Arc<HttpMetrics>,
     ) -> Self {
-        let lasts = manner != Manner::Finite;
+        let lasts = manner != StreamEnding::Finite;
         let grant = || entered.grant().clone();
         Self {
-            close: (manner == Manner::Events).then(|| told(grant(), Told::moving)),
+            close: (manner == StreamEnding::Events).then(|| told(grant(), Told::moving)),
             cut: lasts.then(|| told(grant(), Told::streams_cut)),
             _stream: lasts.then(|| metrics.stream()),
             lost: None,
@@ -80,7 +80,7 @@ impl<H: Handler> Admitted<H> {
     }
 
     /// What it is made of.
-    pub(crate) fn taken(mut self) -> Option<(Relay, Entered<H>)> {
+    pub(crate) fn taken(mut self) -> Option<(RelayedBody, AdmittedRequest<H>)> {
         self.relay.take().zip(self.entered.take())
     }
 
@@ -121,12 +121,12 @@ impl<H: Handler> Admitted<H> {
             return None;
         }
         self.over();
-        if self.manner != Manner::Finite {
+        if self.manner != StreamEnding::Finite {
             self.metrics.stream_cut();
         } else {
             self.metrics.lost();
         }
-        if self.manner == Manner::Grpc {
+        if self.manner == StreamEnding::Grpc {
             return Some(Some(Ok(Frame::trailers(unavailable()))));
         }
         Some(Some(Err("the shard is owned by another node now".into())))
@@ -171,7 +171,7 @@ fn unavailable() -> HeaderMap {
     trailers
 }
 
-impl<H: Handler> HttpBody for Admitted<H> {
+impl<H: Handler> HttpBody for AdmittedBody<H> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -189,7 +189,7 @@ impl<H: Handler> HttpBody for Admitted<H> {
         match Pin::new(relay).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(data) = frame.data_ref()
-                    && this.manner == Manner::Events
+                    && this.manner == StreamEnding::Events
                 {
                     let ends = [&b"\n\n"[..], b"\r\r", b"\r\n\r\n"];
                     this.between = ends.iter().any(|end| data.ends_with(end));
@@ -228,13 +228,13 @@ impl<H: Handler> HttpBody for Admitted<H> {
     }
 }
 
-impl<H: Handler> Drop for Admitted<H> {
+impl<H: Handler> Drop for AdmittedBody<H> {
     /// A client that goes away does not stop its application: the request stays in flight until that is done.
     fn drop(&mut self) {
         let (Some(relay), Some(entered)) = (self.relay.take(), self.entered.take()) else {
             return;
         };
-        if self.manner == Manner::Finite
+        if self.manner == StreamEnding::Finite
             && !relay.is_end_stream()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -247,6 +247,6 @@ impl<H: Handler> Drop for Admitted<H> {
     }
 }
 
-async fn read_out(mut relay: Relay) {
+async fn read_out(mut relay: RelayedBody) {
     while let Some(Ok(_)) = relay.frame().await {}
 }

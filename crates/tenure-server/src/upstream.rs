@@ -10,7 +10,7 @@ use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use crate::body::{Body, Relay};
+use crate::body::{Body, RelayedBody};
 use crate::worker_threads;
 
 /// How many idle connections to one address are kept, by each lane.
@@ -36,7 +36,7 @@ pub(crate) enum SendError {
 
 /// Connections by address.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     hosts: RwLock<HashMap<Box<str>, Arc<Host>>>,
     connect_timeout: Duration,
     most_idle_time: Duration,
@@ -59,13 +59,13 @@ struct Idle {
 }
 
 /// A connection in use: goes back to its pool when dropped.
-pub(crate) struct Lease {
+pub(crate) struct PooledConnection {
     host: Arc<Host>,
     lane: usize,
     sender: Option<http1::SendRequest<Body>>,
 }
 
-impl Drop for Lease {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         let Some(sender) = self.sender.take().filter(|s| !s.is_closed()) else {
             return;
@@ -78,7 +78,7 @@ impl Drop for Lease {
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     /// A pool. Connections that nothing was sent on for `most_idle_time` are not used again: their other end may be about to
     /// close them, and then nobody knows what became of a request.
     pub(crate) fn new(connect_timeout: Duration, most_idle_time: Duration) -> Self {
@@ -95,7 +95,7 @@ impl Pool {
         address: &str,
         protocol: Protocol,
         request: Request<Body>,
-    ) -> Result<Response<Relay>, SendError> {
+    ) -> Result<Response<RelayedBody>, SendError> {
         let host = self.host(address);
         match protocol {
             Protocol::Http1 => self.send1(host, request).await,
@@ -144,7 +144,7 @@ impl Pool {
         &self,
         host: Arc<Host>,
         mut request: Request<Body>,
-    ) -> Result<Response<Relay>, SendError> {
+    ) -> Result<Response<RelayedBody>, SendError> {
         *request.version_mut() = Version::HTTP_11;
         loop {
             let kept = host.take(self.most_idle_time);
@@ -153,7 +153,7 @@ impl Pool {
                 Some(sender) => sender,
                 None => self.open1(&host).await.map_err(SendError::NotSent)?,
             };
-            let mut lease = Lease {
+            let mut lease = PooledConnection {
                 host: host.clone(),
                 lane: worker_threads::current(),
                 sender: Some(sender),
@@ -162,7 +162,7 @@ impl Pool {
                 continue;
             };
             match sender.try_send_request(request).await {
-                Ok(answer) => return Ok(answer.map(|body| Relay::new(body, Some(lease)))),
+                Ok(answer) => return Ok(answer.map(|body| RelayedBody::new(body, Some(lease)))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if !fresh => request = unsent,
                     Some(_) => return Err(SendError::NotSent(told(error.error()))),
@@ -187,13 +187,13 @@ impl Pool {
         &self,
         host: Arc<Host>,
         mut request: Request<Body>,
-    ) -> Result<Response<Relay>, SendError> {
+    ) -> Result<Response<RelayedBody>, SendError> {
         let (head, body) = request.into_parts();
         request = Request::from_parts(absolute(head, &host.address), body);
         loop {
             let (mut sender, fresh) = self.shared(&host).await.map_err(SendError::NotSent)?;
             match sender.try_send_request(request).await {
-                Ok(answer) => return Ok(answer.map(|body| Relay::new(body, None))),
+                Ok(answer) => return Ok(answer.map(|body| RelayedBody::new(body, None))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if !fresh => request = unsent,
                     Some(_) => return Err(SendError::NotSent(told(error.error()))),

@@ -28,7 +28,7 @@ pub(crate) fn current() -> usize {
 
 /// A few threads. What runs on them is dropped with the last of these.
 #[derive(Clone, Debug)]
-pub struct Lanes(Arc<Inner>);
+pub struct WorkerThreads(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -37,7 +37,7 @@ struct Inner {
     stop: CancellationToken,
 }
 
-impl Lanes {
+impl WorkerThreads {
     /// So many threads.
     pub fn new(count: usize) -> io::Result<Self> {
         let stop = CancellationToken::new();
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_go_round_the_lanes_and_each_stays_on_its_own() {
-        let lanes = Lanes::new(2).unwrap();
+        let lanes = WorkerThreads::new(2).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (told, mut heard) = mpsc::unbounded_channel();
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_runs_on_them_is_dropped_with_them() {
-        let lanes = Lanes::new(1).unwrap();
+        let lanes = WorkerThreads::new(1).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let _client = TcpStream::connect(address).await.unwrap();

@@ -13,7 +13,7 @@ use hyper::body::{Body as HttpBody, Bytes, Frame};
 use hyper::{Request, Response, StatusCode};
 use tenure::{Handler, Hashed, Node, Result, Settings, Shard};
 use tenure_core::ids::KeyspaceName;
-use tenure_server::{GateLayer, KeyRule, Owned};
+use tenure_server::{GateLayer, KeyRule, RequestGrant};
 use tokio::sync::Notify;
 use tower_service::Service;
 
@@ -42,7 +42,7 @@ fn rule() -> KeyRule {
     KeyRule::new(KeyspaceName::new("numbers").unwrap(), Vec::new())
 }
 
-async fn add(owned: Extension<Owned<Numbers>>) -> String {
+async fn add(owned: Extension<RequestGrant<Numbers>>) -> String {
     let added = owned.run(async |n, _| {
         *n += 1;
         *n

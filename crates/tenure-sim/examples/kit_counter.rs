@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tenure::{Handler, Hashed, Node, Result, Seal, Shard};
-use tenure_sim::kit::{Kit, Scenario, Table, Write};
+use tenure_sim::kit::{Kit, Scenario, Table, WriteResult};
 
 #[derive(Clone)]
 struct Counters {
@@ -40,7 +40,7 @@ impl Counters {
         let count = counts.entry(name.to_owned()).or_default();
         *count += 1;
         // The mistake: memory is not a promise. It is written down when the shard moves, if it moves in good order.
-        self.hasty || self.table.write(shard.id(), shard.epoch(), name, *count) == Write::Done
+        self.hasty || self.table.write(shard.id(), shard.epoch(), name, *count) == WriteResult::Done
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use tenure_sim::run::{Options, fingerprint, replay, replay_plan, run_seeds};
+use tenure_sim::run::{RunOptions, fingerprint, replay, replay_plan, run_seeds};
 use tenure_sim::run_config::{Mask, RunConfig};
 use tenure_sim::shrink::shrink;
 use tenure_sim::world::Under;
@@ -49,10 +49,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Some("speed") => {
-            let options = Options {
+            let options = RunOptions {
                 threads: Some(1),
                 size: Some((5, 16)),
-                ..Options::default()
+                ..RunOptions::default()
             };
             let summary = run_seeds(0..number(1).unwrap_or(200), &options, |_, _| ());
             let simulated = summary.coverage.simulated_seconds as f64;
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         }
         _ => {
             let (from, count) = (number(0).unwrap_or(0), number(1).unwrap_or(1000));
-            let summary = run_seeds(from..from + count, &Options::default(), |_, _| ());
+            let summary = run_seeds(from..from + count, &RunOptions::default(), |_, _| ());
             println!(
                 "{}",
                 serde_json::to_string_pretty(&summary).unwrap_or_default()

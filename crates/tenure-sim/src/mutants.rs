@@ -29,7 +29,7 @@ fn kept(mutant: Mutant) -> Option<RunConfig> {
 
 /// What came of one mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hunted {
+pub struct MutantResult {
     /// Its name.
     pub name: String,
     /// Whether a checker saw it.
@@ -44,13 +44,13 @@ pub struct Hunted {
 
 /// What came of all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hunt {
+pub struct MutantResults {
     /// One for each mutant.
-    pub mutants: Vec<Hunted>,
+    pub mutants: Vec<MutantResult>,
 }
 
 /// Runs a mutant until a checker sees it, for at most so many seeds.
-pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
+pub fn hunt_one(mutant: Mutant, most: u64) -> MutantResult {
     let under = Under {
         rules: Rules::broken(mutant),
         copied_lock_is_proof: mutant == Mutant::CopiedLockIsProof,
@@ -59,7 +59,7 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
     if let Some(plan) = kept(mutant) {
         let kept = plan.seed;
         if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
-            return Hunted {
+            return MutantResult {
                 name: format!("{mutant:?}"),
                 killed: true,
                 seeds: 1,
@@ -114,7 +114,7 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
                 continue;
             }
             let by = Some(violation.to_string());
-            return Hunted {
+            return MutantResult {
                 name: format!("{mutant:?}"),
                 killed: true,
                 seeds: seed + 1,
@@ -123,7 +123,7 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> Hunted {
             };
         }
     }
-    Hunted {
+    MutantResult {
         name: format!("{mutant:?}"),
         killed: false,
         seeds: most,
@@ -268,7 +268,7 @@ fn lost_twice(plan: &mut RunConfig) {
 }
 
 /// Hunts every mutant, one per core at a time.
-pub fn hunt(most: u64) -> Hunt {
+pub fn hunt(most: u64) -> MutantResults {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = std::sync::atomic::AtomicUsize::new(0);
     let found = std::sync::Mutex::new(Vec::new());
@@ -288,7 +288,7 @@ pub fn hunt(most: u64) -> Hunt {
     });
     let mut found = found.into_inner().unwrap_or_default();
     found.sort_by_key(|(mutant, _)| *mutant);
-    Hunt {
+    MutantResults {
         mutants: found.into_iter().map(|(_, hunted)| hunted).collect(),
     }
 }

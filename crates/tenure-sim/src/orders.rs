@@ -25,7 +25,7 @@ use crate::world::{Under, World};
 /// An order in which a shard changes hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arm {
+pub enum MoveOrder {
     /// Load while the owner serves, seal, read the tail, take.
     Ours,
     /// Stop the owner first, then load.
@@ -36,9 +36,9 @@ pub enum Arm {
 
 /// What became of requests while shards moved in one of the orders. Times are virtual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Figures {
+pub struct MoveOrderResults {
     /// The order.
-    pub arm: Arm,
+    pub arm: MoveOrder,
     /// How long the application takes to load a shard.
     pub load: Duration,
     /// How many shards moved.
@@ -67,15 +67,19 @@ const RUNS: u64 = 4;
 /// Moves shards to a node that joins, in each of the three orders, with loads that take so long.
 ///
 /// Ends at the first broken promise; the orders that are not ours are not held to the ones that they break by design.
-pub fn compare(load: Duration) -> Result<Vec<Figures>, Violation> {
-    [Arm::Ours, Arm::FreezeThenWarm, Arm::WarmThenSwitch]
-        .into_iter()
-        .map(|arm| figures(arm, load))
-        .collect()
+pub fn compare(load: Duration) -> Result<Vec<MoveOrderResults>, Violation> {
+    [
+        MoveOrder::Ours,
+        MoveOrder::FreezeThenWarm,
+        MoveOrder::WarmThenSwitch,
+    ]
+    .into_iter()
+    .map(|arm| figures(arm, load))
+    .collect()
 }
 
-fn figures(arm: Arm, load: Duration) -> Result<Figures, Violation> {
-    let mut all = Figures {
+fn figures(arm: MoveOrder, load: Duration) -> Result<MoveOrderResults, Violation> {
+    let mut all = MoveOrderResults {
         arm,
         load,
         moves: 0,
@@ -113,7 +117,7 @@ fn figures(arm: Arm, load: Duration) -> Result<Figures, Violation> {
 }
 
 /// Two nodes, of which the second joins when the first serves everything; two routers, and clients that never pause.
-fn plan(arm: Arm, load: Duration, seed: u64) -> RunConfig {
+fn plan(arm: MoveOrder, load: Duration, seed: u64) -> RunConfig {
     let timing = checked(&Settings {
         load_timeout: load * 3 + Duration::from_secs(30),
         ..Settings::default()
@@ -124,8 +128,8 @@ fn plan(arm: Arm, load: Duration, seed: u64) -> RunConfig {
     plan.spec.settle_time = Some(Duration::from_millis(300));
     plan.spec.rejoin_after = Some(Duration::from_millis(300));
     plan.spec.cool_down = Some(Duration::from_millis(500));
-    plan.catches_up = arm != Arm::FreezeThenWarm;
-    plan.reads_tail = arm != Arm::WarmThenSwitch;
+    plan.catches_up = arm != MoveOrder::FreezeThenWarm;
+    plan.reads_tail = arm != MoveOrder::WarmThenSwitch;
     plan.app.load = (load, load);
     plan.starts[1] = 10 * SEC + 2 * load;
     plan.traffic = Traffic {
@@ -143,7 +147,7 @@ fn plan(arm: Arm, load: Duration, seed: u64) -> RunConfig {
 mod tests {
     use super::*;
 
-    fn arms(load: Duration) -> [Figures; 3] {
+    fn arms(load: Duration) -> [MoveOrderResults; 3] {
         compare(load).unwrap().try_into().unwrap()
     }
 

@@ -22,7 +22,7 @@ const DESCRIBED: usize = 10;
 
 /// How to run seeds.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RunOptions {
     /// How many threads to use; `None`: one for each core.
     pub threads: Option<usize>,
     /// How the machines under test behave.
@@ -35,7 +35,7 @@ pub struct Options {
 
 /// A seed that broke a promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failure {
+pub struct SeedFailure {
     /// The seed.
     pub seed: u64,
     /// What was broken.
@@ -44,7 +44,7 @@ pub struct Failure {
 
 /// What came of many seeds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// How many were run.
     pub seeds: u64,
     /// How many broke a promise.
@@ -52,7 +52,7 @@ pub struct Summary {
     /// The lowest of them.
     pub first_failed: Option<u64>,
     /// The lowest few of them, with what they broke.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<SeedFailure>,
     /// How many were run in a second.
     pub seeds_per_second: f64,
     /// How long it took.
@@ -88,9 +88,9 @@ pub fn run_plan(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
 /// Runs a range of seeds on several threads. `progress` is told now and then how many are done and how many failed.
 pub fn run_seeds(
     range: Range<u64>,
-    options: &Options,
+    options: &RunOptions,
     progress: impl Fn(u64, u64) + Sync,
-) -> Summary {
+) -> RunSummary {
     let threads = options
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -98,7 +98,7 @@ pub fn run_seeds(
     let next = AtomicU64::new(range.start);
     let done = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let failures = Mutex::new(Vec::<Failure>::new());
+    let failures = Mutex::new(Vec::<SeedFailure>::new());
     let failed = AtomicU64::new(0);
     let total = Mutex::new(Coverage::default());
     let work = || {
@@ -118,7 +118,7 @@ pub fn run_seeds(
                 done.fetch_add(1, Ordering::Relaxed);
                 if let Some(violation) = outcome.violation {
                     failed.fetch_add(1, Ordering::Relaxed);
-                    keep(&failures, Failure { seed, violation });
+                    keep(&failures, SeedFailure { seed, violation });
                     stop.fetch_or(options.stop_at_first, Ordering::Relaxed);
                 }
             }
@@ -136,7 +136,7 @@ pub fn run_seeds(
     let seconds = begun.elapsed().as_secs_f64();
     let seeds = done.into_inner();
     let failures = failures.into_inner().unwrap_or_default();
-    Summary {
+    RunSummary {
         seeds,
         failed: failed.into_inner(),
         first_failed: failures.first().map(|failure| failure.seed),
@@ -148,7 +148,7 @@ pub fn run_seeds(
     }
 }
 
-fn keep(failures: &Mutex<Vec<Failure>>, failure: Failure) {
+fn keep(failures: &Mutex<Vec<SeedFailure>>, failure: SeedFailure) {
     if let Ok(mut failures) = failures.lock() {
         failures.push(failure);
         failures.sort_by_key(|failure| failure.seed);
@@ -158,7 +158,7 @@ fn keep(failures: &Mutex<Vec<Failure>>, failure: Failure) {
 
 /// A seed with its story.
 #[derive(Clone, Debug)]
-pub struct Replay {
+pub struct ReplayReport {
     /// One line per event; the columns are explained in `docs/simulation.md`.
     pub lines: Vec<String>,
     /// The promise that was broken, if one was.
@@ -166,12 +166,12 @@ pub struct Replay {
 }
 
 /// Runs a seed again and tells its story, without what the mask leaves out.
-pub fn replay(seed: u64, mask: &Mask, under: Under) -> Replay {
+pub fn replay(seed: u64, mask: &Mask, under: Under) -> ReplayReport {
     replay_plan(RunConfig::draw(seed).masked(mask), under)
 }
 
 /// Runs a plan and tells its story.
-pub fn replay_plan(plan: RunConfig, under: Under) -> Replay {
+pub fn replay_plan(plan: RunConfig, under: Under) -> ReplayReport {
     let mut lines = vec![describe(&plan)];
     lines.extend(
         plan.faults
@@ -180,7 +180,7 @@ pub fn replay_plan(plan: RunConfig, under: Under) -> Replay {
     );
     let outcome = run_plan(plan, under, Trace::Keep(Vec::new()));
     lines.extend(outcome.trace.into_lines());
-    Replay {
+    ReplayReport {
         lines,
         violation: outcome.violation,
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Revision, Version};
 use tenure_core::keys::Key;
-use tenure_core::machine::{Expect, Found, Listed, Reply, Request, StoreFailure};
+use tenure_core::machine::{Expect, Found, Reply, Request, StoreFailure, StoreListing};
 use tenure_core::record::{Damage, Record};
 
 /// One change in the store's history; its position there is its revision less one.
@@ -74,7 +74,7 @@ impl Store {
         match request {
             Request::Get(key) => unchanged(Reply::Got(self.keys.get(&key).cloned())),
             Request::Revision => unchanged(Reply::Revision(self.revision())),
-            Request::List => unchanged(Reply::Listed(Listed {
+            Request::List => unchanged(Reply::Listed(StoreListing {
                 entries: self
                     .keys
                     .iter()

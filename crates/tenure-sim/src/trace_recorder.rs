@@ -4,7 +4,7 @@ use tenure_core::ids::ClusterName;
 use tenure_core::machine::{Event, Step};
 use tenure_core::node::NodeConfig;
 use tenure_core::time::Time;
-use tenure_core::trace_format::{Begin, FORMAT, Line, Stepped};
+use tenure_core::trace_format::{FORMAT, TraceBegin, TraceLine, TraceStep};
 
 use crate::check::Violation;
 use crate::clock::{Clock, Instant};
@@ -16,7 +16,7 @@ use crate::world::{Under, World, named};
 /// What every process of a run wrote down.
 #[derive(Debug, Default)]
 pub struct Recording {
-    processes: Vec<Vec<Line>>,
+    processes: Vec<Vec<TraceLine>>,
 }
 
 impl Recording {
@@ -27,20 +27,21 @@ impl Recording {
             Family::OneMachine => format!("machine/{}", clock.offset),
             _ => format!("process/{process}"),
         };
-        self.processes.push(vec![Line::Begin(Box::new(Begin {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: None,
-            cluster: named(ClusterName::new("simulated")),
-            process,
-            clock: Some(clock),
-            config: config.clone(),
-        }))]);
+        self.processes
+            .push(vec![TraceLine::Begin(Box::new(TraceBegin {
+                format: FORMAT,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                commit: None,
+                cluster: named(ClusterName::new("simulated")),
+                process,
+                clock: Some(clock),
+                config: config.clone(),
+            }))]);
     }
 
     pub(crate) fn stepped(&mut self, pid: Pid, t: Time, event: Event, step: &Step) {
         let lines = &mut self.processes[pid];
-        lines.push(Line::Step(Stepped {
+        lines.push(TraceLine::Step(TraceStep {
             n: lines.len() as u64,
             t,
             event,
@@ -50,7 +51,7 @@ impl Recording {
     }
 
     /// The trace of each process.
-    pub fn processes(&self) -> &[Vec<Line>] {
+    pub fn processes(&self) -> &[Vec<TraceLine>] {
         &self.processes
     }
 }

@@ -7,7 +7,7 @@ use tenure_core::ids::{KeyspaceName, NodeName, ShardId, ShardName};
 use tenure_core::keys::Key;
 use tenure_core::machine::{Action, Event};
 use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
-use tenure_core::record::{KeyspaceKind, Rejoin, Role};
+use tenure_core::record::{KeyspaceKind, RejoinMode, Role};
 use tenure_core::rules::Rules;
 
 use crate::check::acknowledged_writes::Journal;
@@ -343,8 +343,8 @@ impl World {
             entropy: u128::from(entropy.bits()) << 64 | u128::from(entropy.bits() >> 16 << 16),
             last_session: directory.session.filter(|_| holder_dead && proof),
             rejoin: match self.plan.manual {
-                true => Rejoin::Manual,
-                false => Rejoin::Auto,
+                true => RejoinMode::Manual,
+                false => RejoinMode::Auto,
             },
             join: false,
             ephemeral: false,

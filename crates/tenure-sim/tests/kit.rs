@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{AssignedBy, Grant, Handler, Hashed, Node, Result, Shard, Shared};
-use tenure_sim::kit::{Kit, Report, Scenario, Table, Write};
+use tenure::{AssignedBy, Grant, Handler, Hashed, Node, Result, Shard, SharedState};
+use tenure_sim::kit::{Kit, Scenario, SeedReport, Table, WriteResult};
 
 /// How an application counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Handler for Tally {
         Ok((shard.clone(), count))
     }
 
-    async fn run(&self, grant: Grant, _state: Shared<(Shard, u64)>) -> Result<()> {
+    async fn run(&self, grant: Grant, _state: SharedState<(Shard, u64)>) -> Result<()> {
         if self.way == Way::Deaf {
             let (table, grant) = (self.table.clone(), grant.clone());
             tokio::spawn(async move {
@@ -82,7 +82,7 @@ impl Scenario for Scene {
             *count += 1;
             let row = shard.name().as_str();
             self.way == Way::Hasty
-                || self.table.write(shard.id(), grant.epoch(), row, *count) == Write::Done
+                || self.table.write(shard.id(), grant.epoch(), row, *count) == WriteResult::Done
         });
         if done.await == Ok(true) {
             self.acknowledged.lock().unwrap()[(n % 4) as usize] += 1;
@@ -121,7 +121,7 @@ fn kit() -> Kit {
 }
 
 /// The first of the first thirty seeds that fails.
-fn caught(way: Way, table: fn() -> Table<u64>) -> Option<Report> {
+fn caught(way: Way, table: fn() -> Table<u64>) -> Option<SeedReport> {
     let mut reports = (0..30).map(|seed| kit().run(seed, scene(way, table())));
     reports.find(|report| report.failure.is_some())
 }
@@ -152,11 +152,14 @@ fn a_loop_that_ignores_the_end_of_its_grant_is_caught() {
 fn a_table_that_fences_keeps_such_a_loop_out() {
     let table = Table::fencing();
     let (shard, old, new) = ("tally/0".parse().unwrap(), 1, 2);
-    assert_eq!(table.write(&shard, tenure::Epoch(old), "a", 1), Write::Done);
+    assert_eq!(
+        table.write(&shard, tenure::Epoch(old), "a", 1),
+        WriteResult::Done
+    );
     table.fence(&shard, tenure::Epoch(new)).unwrap();
     assert_eq!(
         table.write(&shard, tenure::Epoch(old), "a", 2),
-        Write::Fenced
+        WriteResult::Fenced
     );
     assert!(table.fence(&shard, tenure::Epoch(old)).is_err());
     assert_eq!((table.read("a"), table.stale()), (Some(1), Ok(())));

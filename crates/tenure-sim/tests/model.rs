@@ -1,13 +1,13 @@
 //! Every state of the small scopes keeps every promise, and nothing that was to happen is missing.
 
-use tenure_sim::model::{Options, SCOPES, check, scope};
+use tenure_sim::model::{ModelOptions, SCOPES, check, scope};
 
 /// Explores a scope on one thread, so that the figures are the same each time.
 fn holds(name: &str) {
     let scope = scope(name).expect("there is such a scope");
-    let options = Options {
+    let options = ModelOptions {
         threads: 1,
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let checked = check(scope, &options, |_| {});
     println!(
@@ -112,10 +112,10 @@ fn every_everyday_scope_has_its_test() {
 
 #[test]
 fn a_check_that_is_cut_short_does_not_count_as_exhausted() {
-    let options = Options {
+    let options = ModelOptions {
         threads: 1,
         most_states: Some(2_000),
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let checked = check(scope("crash").expect("there is one"), &options, |_| {});
     assert!(!checked.exhausted && !checked.holds());

@@ -4,7 +4,7 @@
 
 use tenure_core::rules::Mutant::{self, *};
 use tenure_core::rules::Rules;
-use tenure_sim::model::{Checked, Options, check, scope};
+use tenure_sim::model::{ModelOptions, ModelResult, check, scope};
 
 /// What is found, where, and which promise it breaks.
 const FOUND: &[(Mutant, &str, &str)] = &[
@@ -32,11 +32,11 @@ const FOUND: &[(Mutant, &str, &str)] = &[
     (CordonIgnored, "cordon", "cordon"),
 ];
 
-fn broken(mutant: Mutant, name: &str) -> Checked {
-    let options = Options {
+fn broken(mutant: Mutant, name: &str) -> ModelResult {
+    let options = ModelOptions {
         threads: 1,
         rules: Rules::broken(mutant),
-        ..Options::default()
+        ..ModelOptions::default()
     };
     check(
         scope(name).expect("there is such a scope"),

@@ -7,7 +7,7 @@ use tenure_sim::mutants::{SEEDS, hunt};
 use tenure_sim::run_config::RunConfig;
 use tenure_sim::shrink::shrink;
 use tenure_sim::trace_recorder::record;
-use tenure_sim::validate::{Check, Validator};
+use tenure_sim::validate::{CheckKind, Validator};
 use tenure_sim::world::Under;
 
 #[test]
@@ -48,7 +48,7 @@ fn a_failing_run_is_made_smaller() {
 const LOOKED_AT: u64 = 200;
 
 /// What is wrong with the traces of a run, beside that a sound machine would have done something else.
-fn seen_in_traces(seed: u64, mutant: Mutant) -> Vec<Check> {
+fn seen_in_traces(seed: u64, mutant: Mutant) -> Vec<CheckKind> {
     let under = Under {
         rules: Rules::broken(mutant),
         ..Under::default()
@@ -62,17 +62,17 @@ fn seen_in_traces(seed: u64, mutant: Mutant) -> Vec<Check> {
     }
     let findings = validator.finish().findings;
     let checks = findings.iter().map(|finding| finding.check);
-    checks.filter(|check| *check != Check::Replay).collect()
+    checks.filter(|check| *check != CheckKind::Replay).collect()
 }
 
 #[test]
 fn broken_rules_are_seen_in_traces_without_running_them_again() {
     for (mutant, check) in [
-        (Mutant::ImpatientJudge, Check::P1),
-        (Mutant::TakeoverWithoutProof, Check::Record),
-        (Mutant::NameIsIdentity, Check::Record),
-        (Mutant::EpochKept, Check::Record),
-        (Mutant::UnguardedWrite, Check::Record),
+        (Mutant::ImpatientJudge, CheckKind::P1),
+        (Mutant::TakeoverWithoutProof, CheckKind::Record),
+        (Mutant::NameIsIdentity, CheckKind::Record),
+        (Mutant::EpochKept, CheckKind::Record),
+        (Mutant::UnguardedWrite, CheckKind::Record),
     ] {
         let seen = |seed: &u64| seen_in_traces(*seed, mutant).contains(&check);
         let first = (0..LOOKED_AT).find(seen);

@@ -1,6 +1,6 @@
 //! Many seeds keep every promise, and each tells one story.
 
-use tenure_sim::run::{Options, Summary, fingerprint, replay, run_plan, run_seeds};
+use tenure_sim::run::{RunOptions, RunSummary, fingerprint, replay, run_plan, run_seeds};
 use tenure_sim::run_config::{Mask, RunConfig};
 use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
@@ -8,8 +8,8 @@ use tenure_sim::world::Under;
 /// How many seeds every test run tries.
 const SEEDS: u64 = 2_000;
 
-fn run() -> Summary {
-    run_seeds(0..SEEDS, &Options::default(), |_, _| ())
+fn run() -> RunSummary {
+    run_seeds(0..SEEDS, &RunOptions::default(), |_, _| ())
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn seeds_that_once_failed_keep_every_promise() {
 }
 
 /// A run in which nothing happened shows nothing: every kind of fault, of ending and of step must have been seen.
-fn assert_everything_happened(summary: &Summary) {
+fn assert_everything_happened(summary: &RunSummary) {
     let seen = &summary.coverage;
     for (what, count) in [
         ("unknown outcomes", seen.unknown_outcomes),

@@ -11,7 +11,7 @@ use tenure_core::ids::Revision;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::StoreError;
-use crate::watch::{Batch, Change, Watch, WatchEnd, WatchSource};
+use crate::watch::{Change, ChangeBatch, Watch, WatchEnd, WatchSource};
 
 /// How many batches a slow reader may leave lying before its watch ends with a gap.
 const UNREAD_BATCHES: usize = 256;
@@ -67,19 +67,19 @@ impl Subscription {
 /// One watch, as who follows the store sees it.
 pub(crate) struct Watcher {
     prefix: String,
-    batches: mpsc::Sender<Result<Batch, WatchEnd>>,
+    batches: mpsc::Sender<Result<ChangeBatch, WatchEnd>>,
     lagged: Arc<AtomicBool>,
 }
 
 impl Watcher {
     /// Passes on what concerns it. False if it has ended.
-    pub(crate) fn tell(&self, batch: &Batch) -> bool {
+    pub(crate) fn tell(&self, batch: &ChangeBatch) -> bool {
         let concerns = |change: &&Change| change.key().starts_with(&self.prefix);
         let changes: Vec<Change> = batch.changes.iter().filter(concerns).cloned().collect();
         if changes.is_empty() {
             return !self.batches.is_closed();
         }
-        self.send(Ok(Batch {
+        self.send(Ok(ChangeBatch {
             changes,
             upto: batch.upto,
         }))
@@ -90,7 +90,7 @@ impl Watcher {
         self.send(Err(WatchEnd::Gap));
     }
 
-    fn send(&self, message: Result<Batch, WatchEnd>) -> bool {
+    fn send(&self, message: Result<ChangeBatch, WatchEnd>) -> bool {
         match self.batches.try_send(message) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -118,7 +118,7 @@ impl Watchers {
     }
 
     /// Tells everyone what concerns them.
-    pub(crate) fn tell(&mut self, batch: &Batch) {
+    pub(crate) fn tell(&mut self, batch: &ChangeBatch) {
         self.0.retain(|watcher| watcher.tell(batch));
     }
 
@@ -141,13 +141,13 @@ impl Watchers {
 /// The reader's end of one watch.
 #[derive(Debug)]
 struct Reader {
-    receiver: mpsc::Receiver<Result<Batch, WatchEnd>>,
+    receiver: mpsc::Receiver<Result<ChangeBatch, WatchEnd>>,
     lagged: Arc<AtomicBool>,
 }
 
 #[async_trait]
 impl WatchSource for Reader {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         match self.receiver.recv().await {
             Some(message) => message,
             None if self.lagged.load(Ordering::Acquire) => Err(WatchEnd::Gap),
@@ -162,8 +162,8 @@ impl WatchSource for Reader {
 mod tests {
     use super::*;
 
-    fn batch(key: &str) -> Batch {
-        Batch {
+    fn batch(key: &str) -> ChangeBatch {
+        ChangeBatch {
             changes: vec![Change::Deleted {
                 key: key.to_owned(),
             }],

@@ -1,7 +1,7 @@
 //! Where ownership is written down.
 //!
 //! One small [`Store`] trait, opened by URL with [`open`]; one file or folder and one feature per backend; one conformance
-//! suite that all of them pass; and two wrappers around any store: [`fault`] makes it fail on purpose, [`observe`] counts.
+//! suite that all of them pass; and two wrappers around any store: [`fault`] makes it fail on purpose, [`observed_store`] counts.
 
 #[cfg(any(feature = "nats", feature = "s3"))]
 mod concurrent_batch;
@@ -16,7 +16,7 @@ pub mod machine_identity;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
-pub mod observe;
+pub mod observed_store;
 mod operation;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -39,9 +39,9 @@ pub mod conformance;
 pub use error::StoreError;
 pub use operation::Op;
 pub use store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, LeaseState, Leases, Listing, Put, PutIf,
+    ClockScope, Delete, DeleteIf, Entry, Expect, KeyPage, LeaseState, Leases, Listing, Put, PutIf,
     Store, StoreInfo,
 };
 pub use tenure_core::ids::{LeaseId, Revision, Version};
 pub use url::{describe, open, open_existing, redacted};
-pub use watch::{Batch, Change, Watch, WatchEnd, WatchSource};
+pub use watch::{Change, ChangeBatch, Watch, WatchEnd, WatchSource};

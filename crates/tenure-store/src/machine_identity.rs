@@ -17,7 +17,7 @@ pub fn boot_id() -> Option<String> {
 
 /// What is known of the machine that this process runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct MachineIdentity {
     /// The installation: survives reboots, may be absent in containers.
     pub machine_id: Option<String>,
     /// The running kernel: the same in all containers of one machine.
@@ -26,7 +26,7 @@ pub struct Host {
     pub name: String,
 }
 
-impl Host {
+impl MachineIdentity {
     /// The machine that this process runs on.
     pub fn this() -> Self {
         let uname = rustix::system::uname();
@@ -83,8 +83,8 @@ fn read_line(path: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn host(machine: Option<&str>, boot: Option<&str>, name: &str) -> Host {
-        Host {
+    fn host(machine: Option<&str>, boot: Option<&str>, name: &str) -> MachineIdentity {
+        MachineIdentity {
             machine_id: machine.map(str::to_owned),
             kernel_boot_id: boot.map(str::to_owned),
             name: name.to_owned(),

@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use crate::error::StoreError;
 use crate::machine_identity::random_uuid;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, Leases, Listing, Put, PutIf, Store,
+    ClockScope, Delete, DeleteIf, Entry, Expect, KeyPage, Leases, Listing, Put, PutIf, Store,
     StoreInfo,
 };
-use crate::watch::{Batch, Change, TOMBSTONES_KEPT, Watch, WatchEnd, WatchSource};
+use crate::watch::{Change, ChangeBatch, TOMBSTONES_KEPT, Watch, WatchEnd, WatchSource};
 
 static NAMED: LazyLock<Mutex<HashMap<String, MemoryStore>>> = LazyLock::new(Mutex::default);
 
@@ -142,7 +142,7 @@ struct State {
     revision: u64,
     /// Watches from before this revision may have missed a deletion.
     gap: u64,
-    leases: BTreeMap<LeaseId, lease::Lease>,
+    leases: BTreeMap<LeaseId, lease::MemoryLease>,
 }
 
 impl State {
@@ -240,7 +240,7 @@ impl State {
         }
     }
 
-    fn keys(&self, prefix: &str, after: Option<&str>, limit: usize) -> Keys {
+    fn keys(&self, prefix: &str, after: Option<&str>, limit: usize) -> KeyPage {
         let from = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
@@ -251,10 +251,10 @@ impl State {
             .take_while(|(key, _)| key.starts_with(prefix))
             .filter(|(_, slot)| slot.value.is_some())
             .map(|(key, _)| key.clone());
-        Keys::page(keys, limit)
+        KeyPage::page(keys, limit)
     }
 
-    fn changes(&self, prefix: &str, after: Revision) -> Result<Option<Batch>, WatchEnd> {
+    fn changes(&self, prefix: &str, after: Revision) -> Result<Option<ChangeBatch>, WatchEnd> {
         if after.0 < self.gap || after.0 > self.revision {
             return Err(WatchEnd::Gap);
         }
@@ -267,7 +267,7 @@ impl State {
                 None => Change::Deleted { key: key.clone() },
             })
             .collect();
-        Ok((!changes.is_empty()).then_some(Batch {
+        Ok((!changes.is_empty()).then_some(ChangeBatch {
             changes,
             upto: Revision(self.revision),
         }))
@@ -341,7 +341,7 @@ impl Store for MemoryStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         Ok(self.shared.lock().keys(prefix, after, limit))
     }
 
@@ -390,7 +390,7 @@ struct MemoryWatch {
 
 #[async_trait]
 impl WatchSource for MemoryWatch {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         loop {
             self.moved.mark_unchanged();
             let (changes, expiry) = {

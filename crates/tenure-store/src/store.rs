@@ -34,14 +34,14 @@ pub struct Listing {
 
 /// A page of keys under a prefix, without their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
+pub struct KeyPage {
     /// The keys in ascending order of their bytes.
     pub keys: Vec<String>,
     /// Whether there may be more after the last of them: ask again with it.
     pub more: bool,
 }
 
-impl Keys {
+impl KeyPage {
     /// The first `limit` of keys that are in order.
     pub(crate) fn page(keys: impl Iterator<Item = String>, limit: usize) -> Self {
         let mut keys: Vec<String> = keys.take(limit.saturating_add(1)).collect();
@@ -223,7 +223,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         keys_by_list(self, prefix, after, limit).await
     }
 
@@ -261,11 +261,11 @@ async fn keys_by_list<S: Store + ?Sized>(
     prefix: &str,
     after: Option<&str>,
     limit: usize,
-) -> Result<Keys, StoreError> {
+) -> Result<KeyPage, StoreError> {
     let listing = store.list(prefix).await?;
     let keys = listing.entries.into_iter().map(|entry| entry.key);
     let rest = keys.filter(|key| after.is_none_or(|after| key.as_str() > after));
-    Ok(Keys::page(rest, limit))
+    Ok(KeyPage::page(rest, limit))
 }
 
 /// How often a key that is written again and again is tried to be removed.

@@ -34,7 +34,7 @@ impl Change {
 
 /// Changes that became visible together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct ChangeBatch {
     /// The changes, oldest first as far as the store can tell.
     pub changes: Vec<Change>,
     /// Everything up to here has been shown: where the next watch may start.
@@ -59,7 +59,7 @@ pub enum WatchEnd {
 #[async_trait]
 pub trait WatchSource: Send + fmt::Debug {
     /// Waits for the next changes. Dropping the future must lose none of them.
-    async fn next(&mut self) -> Result<Batch, WatchEnd>;
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd>;
 }
 
 /// A running watch; dropping it ends it.
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Waits for the next changes; cancelling the wait loses none of them. Once ended, it answers with the same end for ever.
-    pub async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    pub async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         if let Some(end) = &self.ended {
             return Err(end.clone());
         }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use tempfile::TempDir;
-use tenure_store::conformance::Subject;
+use tenure_store::conformance::StoreUnderTest;
 use tenure_store::fault::{FaultConfig, FaultStore};
 use tenure_store::memory::MemoryStore;
-use tenure_store::observe::ObservedStore;
+use tenure_store::observed_store::ObservedStore;
 use tenure_store::{Store, open};
 
 /// A store that is opened by URL, with what must outlive it.
@@ -37,7 +37,7 @@ impl ByUrl {
 }
 
 #[async_trait]
-impl Subject for ByUrl {
+impl StoreUnderTest for ByUrl {
     async fn open(&self) -> Arc<dyn Store> {
         open(&self.url).await.unwrap()
     }
@@ -47,7 +47,7 @@ impl Subject for ByUrl {
 struct Wrapped(ByUrl);
 
 #[async_trait]
-impl Subject for Wrapped {
+impl StoreUnderTest for Wrapped {
     async fn open(&self) -> Arc<dyn Store> {
         wrapped(self.0.open().await)
     }
@@ -63,7 +63,7 @@ fn wrapped(inner: Arc<dyn Store>) -> Arc<dyn Store> {
 struct Leased(MemoryStore);
 
 #[async_trait]
-impl Subject for Leased {
+impl StoreUnderTest for Leased {
     async fn open(&self) -> Arc<dyn Store> {
         Arc::new(self.0.clone())
     }
@@ -73,7 +73,7 @@ impl Subject for Leased {
 struct WrappedLeased(MemoryStore);
 
 #[async_trait]
-impl Subject for WrappedLeased {
+impl StoreUnderTest for WrappedLeased {
     async fn open(&self) -> Arc<dyn Store> {
         wrapped(Arc::new(self.0.clone()))
     }

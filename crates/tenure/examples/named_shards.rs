@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tenure::admin::NewShard;
-use tenure::store::observe::{ObservedStore, Observer};
+use tenure::store::observed_store::{CountReader, ObservedStore};
 use tenure::{
     AdminClient, Handler, Named, Node, NodeName, PlanningSettings, Result, Shard, ShardName,
 };
@@ -20,7 +20,7 @@ impl Handler for Topics {
 const NODES: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-fn told(what: &str, begun: Instant, before: &(u64, u64), observer: &Observer) -> (u64, u64) {
+fn told(what: &str, begun: Instant, before: &(u64, u64), observer: &CountReader) -> (u64, u64) {
     let counts = observer.snapshot();
     let now = (counts.writes(), counts.reads());
     let took = begun.elapsed().as_secs_f64();

@@ -2,7 +2,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
-use tenure::router::{Answer, Directory, Drained, Flush, HoldReason, Route, Router, Transport};
+use tenure::router::{
+    DrainedReport, FlushAmount, HoldReason, OwnerDirectory, Route, Router, SendResult, Transport,
+};
 use tenure::{Handler, Hashed, Node, Result, Shard, ShardId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,13 +24,13 @@ struct Lane {
     open: bool,
     kept: VecDeque<Job>,
     flying: usize,
-    drained: Option<Drained>,
+    drained: Option<DrainedReport>,
 }
 #[derive(Default)]
 struct Channels {
     lanes: Mutex<HashMap<ShardId, Lane>>,
     wire: OnceLock<mpsc::UnboundedSender<(Route, Job)>>, // to the only node that there is
-    directory: OnceLock<Directory>,
+    directory: OnceLock<OwnerDirectory>,
 }
 impl Channels {
     fn change(&self, shard: &ShardId, change: impl FnOnce(&mut Lane)) {
@@ -42,14 +44,17 @@ impl Channels {
             let _ = self.wire.wait().send((to, job));
         }
         if lane.flying == 0 {
-            lane.drained.take().into_iter().for_each(Drained::report);
+            lane.drained
+                .take()
+                .into_iter()
+                .for_each(DrainedReport::report);
         }
     }
     /// The task of a node. What it refuses goes back to its place, and the router hears of it.
     async fn serve(self: Arc<Self>, node: Node, mut wire: mpsc::UnboundedReceiver<(Route, Job)>) {
         while let Some((route, (n, reply))) = wire.recv().await {
             let entered = node.enter_shard_at::<Orders>(&route.shard, route.epoch);
-            let refused = entered.err().map(Answer::<()>::from);
+            let refused = entered.err().map(SendResult::<()>::from);
             if let Some(answer) = &refused {
                 let _ = self.directory.wait().refused(&route, answer, true).await;
             }
@@ -67,12 +72,12 @@ impl Channels {
 #[rustfmt::skip]
 impl Transport for Channels {
     fn hold(&self, shard: &ShardId, _: HoldReason) { self.change(shard, |lane| lane.open = false) }
-    fn drain(&self, shard: &ShardId, it: Drained) { self.change(shard, |lane| lane.drained = Some(it)) }
+    fn drain(&self, shard: &ShardId, it: DrainedReport) { self.change(shard, |lane| lane.drained = Some(it)) }
     fn switch(&self, shard: &ShardId, to: &Route) { self.change(shard, |lane| lane.to = Some(to.clone())) }
-    fn flush(&self, shard: &ShardId, how: Flush) {
+    fn flush(&self, shard: &ShardId, how: FlushAmount) {
         self.change(shard, |lane| lane.open = true);
         // It has sent all; a gentler one sends the first and waits for what becomes of it.
-        if let Flush::One(trial) = how { trial.answered() }
+        if let FlushAmount::One(trial) = how { trial.answered() }
     }
     fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(())) // whoever stops this one has all its answers

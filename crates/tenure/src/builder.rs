@@ -8,17 +8,17 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
 use tenure_core::node::{KeyspaceConfig, OwnPolicy, Said, without_effect};
 use tenure_core::plan::Policy;
-use tenure_core::record::{AssignedBy, KeyspaceKind, PlanningSettings, Rejoin, Role};
+use tenure_core::record::{AssignedBy, KeyspaceKind, PlanningSettings, RejoinMode, Role};
 use tenure_core::settings::Settings;
 use tenure_store::Store;
-use tenure_store::machine_identity::Host;
+use tenure_store::machine_identity::MachineIdentity;
 
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
 use crate::error::StartError;
 use crate::grant::Grant;
 use crate::handler::{Handler, Result};
-use crate::handler_task::{AnyHandler, Typed};
+use crate::handler_task::{AnyHandler, TypedHandler};
 use crate::node::Node;
 use crate::router::RouterParts;
 use crate::singleton::Singleton;
@@ -27,7 +27,7 @@ use crate::startup;
 /// A node that is being set up.
 #[must_use = "a builder does nothing before `start`"]
 pub struct Builder {
-    pub(crate) store: Source,
+    pub(crate) store: StoreSource,
     cluster: String,
     name: Option<String>,
     pub(crate) addresses: BTreeMap<String, String>,
@@ -46,7 +46,7 @@ pub struct Builder {
     settings: Option<Settings>,
     ttl: Option<Duration>,
     pub(crate) role: Role,
-    pub(crate) rejoin: Rejoin,
+    pub(crate) rejoin: RejoinMode,
     pub(crate) join: bool,
     pub(crate) clock: Clock,
     on_current_runtime: bool,
@@ -56,13 +56,13 @@ pub struct Builder {
 }
 
 /// Where the store comes from.
-pub(crate) enum Source {
+pub(crate) enum StoreSource {
     Url(String),
     Open(Arc<dyn Store>),
 }
 
 /// What the builder was given, checked as far as it can be without the store.
-pub(crate) struct Names {
+pub(crate) struct CheckedNames {
     pub(crate) cluster: ClusterName,
     pub(crate) node: NodeName,
     pub(crate) keyspaces: BTreeMap<KeyspaceName, (KeyspaceConfig, Arc<dyn AnyHandler>)>,
@@ -71,7 +71,7 @@ pub(crate) struct Names {
 impl Builder {
     pub(crate) fn new(url: impl Into<String>, cluster: impl Into<String>) -> Self {
         Self {
-            store: Source::Url(url.into()),
+            store: StoreSource::Url(url.into()),
             cluster: cluster.into(),
             name: None,
             addresses: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl Builder {
             settings: None,
             ttl: None,
             role: Role::Node,
-            rejoin: Rejoin::default(),
+            rejoin: RejoinMode::default(),
             join: false,
             clock: Clock::boot(),
             on_current_runtime: false,
@@ -104,7 +104,7 @@ impl Builder {
     /// A store with connections of its own lives on the runtime that opened it; one that is opened by URL lives on the
     /// node's own thread, out of reach of a busy application.
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = Source::Open(store);
+        self.store = StoreSource::Open(store);
         self
     }
 
@@ -202,7 +202,7 @@ impl Builder {
         handler: H,
     ) -> Self {
         let (mode, plan) = (self.mode, self.plan.clone());
-        let handler = Arc::new(Typed(Arc::new(handler)));
+        let handler = Arc::new(TypedHandler(Arc::new(handler)));
         let config = KeyspaceConfig {
             kind,
             mode,
@@ -239,10 +239,10 @@ impl Builder {
 
     /// How the node comes back if its session ran out while others lived. Default: by itself.
     ///
-    /// With [`Rejoin::Manual`] it registers as `drained(stale_restart)` or, if its process lived on, as
+    /// With [`RejoinMode::Manual`] it registers as `drained(stale_restart)` or, if its process lived on, as
     /// `drained(registration_expired)`, and takes no shards until an operator activates it. If the whole cluster was away,
     /// everyone comes back as usual.
-    pub fn rejoin(mut self, rejoin: Rejoin) -> Self {
+    pub fn rejoin(mut self, rejoin: RejoinMode) -> Self {
         self.rejoin = rejoin;
         self
     }
@@ -313,7 +313,7 @@ impl Builder {
     }
 
     /// Checks all names, and reports every problem at once.
-    pub(crate) fn names(&self) -> (Option<Names>, Vec<String>) {
+    pub(crate) fn names(&self) -> (Option<CheckedNames>, Vec<String>) {
         let mut problems = Vec::new();
         let mut note = |problem: String| problems.push(problem);
         if self.role == Role::Planner && !self.keyspaces.is_empty() {
@@ -354,7 +354,7 @@ impl Builder {
         }
         match (cluster, node) {
             (Ok(cluster), Ok(node)) => {
-                let names = Names {
+                let names = CheckedNames {
                     cluster,
                     node,
                     keyspaces,
@@ -370,7 +370,7 @@ impl Builder {
     }
 
     fn default_name(&self) -> String {
-        let host = Host::this().name;
+        let host = MachineIdentity::this().name;
         let dir = self.data_dir.as_ref().and_then(|dir| dir.file_name());
         match dir {
             Some(dir) => format!("{host}-{}", dir.to_string_lossy()),

@@ -16,20 +16,20 @@ use tokio::task::AbortHandle;
 use tracing::warn;
 
 use crate::gate::LeaseCell;
-use crate::handler_task::{AnyHandler, Ground};
-use crate::local_shard::{Begin, LocalShard, Order};
+use crate::handler_task::{AnyHandler, TaskContext};
+use crate::local_shard::{ActivationCommand, ActivationStart, LocalShard};
 use crate::local_shards::{LocalShards, OwnerInfo};
 use crate::metrics::Metrics;
 use crate::router::RouterInput;
-use crate::store_error_log::Trouble;
-use crate::store_io::Io;
-use crate::trace_writer::Recorder;
+use crate::store_error_log::StoreErrorLog;
+use crate::store_io::StoreIo;
+use crate::trace_writer::TraceWriter;
 
 /// A machine that asks to be woken at once, again and again, must not keep the others of its thread from running.
 const BREATH: Duration = Duration::from_millis(1);
 
 /// What reaches the driver.
-pub(crate) enum Input {
+pub(crate) enum DriverInput {
     /// Something for the machine.
     Event(Event),
     /// Nothing is left of this stay.
@@ -41,31 +41,31 @@ pub(crate) enum Input {
 /// The way to the driver: one line for what keeps the session alive, and one for everything else. What the lease depends on
 /// must not wait behind the answers for a hundred thousand shards.
 #[derive(Clone)]
-pub(crate) struct Inputs {
-    express: mpsc::UnboundedSender<Input>,
-    ordinary: mpsc::UnboundedSender<Input>,
+pub(crate) struct DriverSender {
+    express: mpsc::UnboundedSender<DriverInput>,
+    ordinary: mpsc::UnboundedSender<DriverInput>,
 }
 
 /// Where the driver hears them.
-pub(crate) struct Heard {
-    express: mpsc::UnboundedReceiver<Input>,
-    ordinary: mpsc::UnboundedReceiver<Input>,
+pub(crate) struct DriverReceiver {
+    express: mpsc::UnboundedReceiver<DriverInput>,
+    ordinary: mpsc::UnboundedReceiver<DriverInput>,
 }
 
-impl Inputs {
-    pub(crate) fn channel() -> (Self, Heard) {
+impl DriverSender {
+    pub(crate) fn channel() -> (Self, DriverReceiver) {
         let (express, express_heard) = mpsc::unbounded_channel();
         let (ordinary, ordinary_heard) = mpsc::unbounded_channel();
-        let heard = Heard {
+        let heard = DriverReceiver {
             express: express_heard,
             ordinary: ordinary_heard,
         };
         (Self { express, ordinary }, heard)
     }
 
-    pub(crate) fn send(&self, input: Input) {
+    pub(crate) fn send(&self, input: DriverInput) {
         let line = match input {
-            Input::Abandon => &self.express,
+            DriverInput::Abandon => &self.express,
             _ => &self.ordinary,
         };
         // A driver that is gone has closed every gate; nothing is left to be told.
@@ -73,23 +73,23 @@ impl Inputs {
     }
 
     pub(crate) fn event(&self, event: Event) {
-        self.send(Input::Event(event));
+        self.send(DriverInput::Event(event));
     }
 
     /// Tells what the lease depends on: ahead of everything that waits.
     pub(crate) fn express(&self, event: Event) {
-        let _ = self.express.send(Input::Event(event));
+        let _ = self.express.send(DriverInput::Event(event));
     }
 }
 
-impl Heard {
+impl DriverReceiver {
     /// What is there already: what the lease depends on, or else, if `any`, whatever comes first.
-    fn waiting(&mut self, any: bool) -> Option<Input> {
+    fn waiting(&mut self, any: bool) -> Option<DriverInput> {
         let express = self.express.try_recv().ok();
         express.or_else(|| any.then(|| self.ordinary.try_recv().ok()).flatten())
     }
 
-    async fn next(&mut self) -> Option<Input> {
+    async fn next(&mut self) -> Option<DriverInput> {
         tokio::select! {
             biased;
             input = self.express.recv() => input,
@@ -100,7 +100,7 @@ impl Heard {
 
 /// How a node stands as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum NodeLifecycle {
     Starting,
     Running,
     Refused(Refusal),
@@ -109,37 +109,37 @@ pub(crate) enum Life {
     Gone,
 }
 
-impl Life {
+impl NodeLifecycle {
     pub(crate) fn is_over(&self) -> bool {
         !matches!(self, Self::Starting | Self::Running)
     }
 }
 
 /// What a driver is made of.
-pub(crate) struct Parts {
+pub(crate) struct DriverParts {
     pub(crate) machine: Machine,
-    pub(crate) ground: Ground,
+    pub(crate) ground: TaskContext,
     pub(crate) handlers: BTreeMap<KeyspaceName, Arc<dyn AnyHandler>>,
     pub(crate) board: Arc<LocalShards>,
-    pub(crate) io: Io,
-    pub(crate) inputs: Heard,
-    pub(crate) life: Arc<watch::Sender<Life>>,
+    pub(crate) io: StoreIo,
+    pub(crate) inputs: DriverReceiver,
+    pub(crate) life: Arc<watch::Sender<NodeLifecycle>>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) trouble: Arc<Trouble>,
+    pub(crate) trouble: Arc<StoreErrorLog>,
     pub(crate) notes: broadcast::Sender<Arc<NodeEvent>>,
     /// Writes every step down, if that was asked for.
-    pub(crate) trace: Option<Recorder>,
+    pub(crate) trace: Option<TraceWriter>,
     /// The router that this is the driver of.
     pub(crate) router: Option<mpsc::UnboundedSender<RouterInput>>,
-    pub(crate) _heartbeat: Heartbeat,
+    pub(crate) _heartbeat: RuntimeHeartbeat,
 }
 
 /// The sign of life from the application's runtime. Ends when dropped.
-pub(crate) struct Heartbeat(AbortHandle);
+pub(crate) struct RuntimeHeartbeat(AbortHandle);
 
-impl Heartbeat {
+impl RuntimeHeartbeat {
     /// Begins to tell the machine, every so often, that the application's runtime runs tasks.
-    pub(crate) fn begin(ground: &Ground, every: Duration) -> Self {
+    pub(crate) fn begin(ground: &TaskContext, every: Duration) -> Self {
         let (inputs, clock) = (ground.inputs.clone(), ground.clock.clone());
         let task = ground.application.spawn(async move {
             loop {
@@ -151,7 +151,7 @@ impl Heartbeat {
     }
 }
 
-impl Drop for Heartbeat {
+impl Drop for RuntimeHeartbeat {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -159,18 +159,18 @@ impl Drop for Heartbeat {
 
 /// The driver.
 pub(crate) struct Driver {
-    parts: Parts,
+    parts: DriverParts,
     wake: Option<Time>,
     /// The last event was a wake-up.
     ticked: bool,
     pending: VecDeque<Event>,
     stays: HashMap<ActivationId, Arc<LocalShard>>,
     leases: HashMap<SessionId, Arc<LeaseCell>>,
-    ending: Option<Life>,
+    ending: Option<NodeLifecycle>,
 }
 
 impl Driver {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: DriverParts) -> Self {
         Self {
             parts,
             wake: None,
@@ -187,18 +187,18 @@ impl Driver {
         let mut last_words = LastWords {
             metrics: self.parts.metrics.clone(),
             life: self.parts.life.clone(),
-            ending: Life::Gone,
+            ending: NodeLifecycle::Gone,
         };
         last_words.ending = self.drive().await;
     }
 
-    async fn drive(mut self) -> Life {
+    async fn drive(mut self) -> NodeLifecycle {
         loop {
             let event = match self.pending.pop_front() {
                 Some(event) => event,
                 None => match self.next().await {
                     Some(event) => event,
-                    None => return Life::Gone,
+                    None => return NodeLifecycle::Gone,
                 },
             };
             let keys = keys_in(&event);
@@ -256,13 +256,13 @@ impl Driver {
                 }
             };
             match input {
-                Input::Event(event) => return Some(event),
-                Input::Ended(activation) => {
+                DriverInput::Event(event) => return Some(event),
+                DriverInput::Ended(activation) => {
                     if let Some(event) = self.ended(activation) {
                         return Some(event);
                     }
                 }
-                Input::Abandon => return None,
+                DriverInput::Abandon => return None,
             }
         }
     }
@@ -309,7 +309,7 @@ impl Driver {
                 meta,
             } => self.begin(activation, shard, epoch, session, meta, false),
             Action::CatchUp { activation, seal } => {
-                self.on_stay(activation, |s| s.order(Order::CatchUp(seal)))
+                self.on_stay(activation, |s| s.order(ActivationCommand::CatchUp(seal)))
             }
             Action::Own { activation, epoch } => self.on_stay(activation, |s| s.own(epoch)),
             Action::Freeze {
@@ -318,7 +318,9 @@ impl Driver {
                 cancel_at: cut_at,
             } => self.on_stay(activation, |s| s.freeze(move_id, cut_at)),
             Action::Thaw(activation) => self.on_stay(activation, LocalShard::thaw),
-            Action::Seal(activation) => self.on_stay(activation, |s| s.order(Order::Seal)),
+            Action::Seal(activation) => {
+                self.on_stay(activation, |s| s.order(ActivationCommand::Seal))
+            }
             Action::Open(activation) => self.on_stay(activation, LocalShard::open),
             Action::Close { activation, how } => self.close(activation, how),
             Action::Seen {
@@ -351,10 +353,10 @@ impl Driver {
             }
             Action::Report(note) => self.tell(note),
             Action::Started => {
-                self.parts.life.send_replace(Life::Running);
+                self.parts.life.send_replace(NodeLifecycle::Running);
             }
-            Action::Refused(refusal) => self.ending = Some(Life::Refused(refusal)),
-            Action::Stopped => self.ending = Some(Life::Stopped),
+            Action::Refused(refusal) => self.ending = Some(NodeLifecycle::Refused(refusal)),
+            Action::Stopped => self.ending = Some(NodeLifecycle::Stopped),
         }
     }
 
@@ -393,7 +395,7 @@ impl Driver {
         owned: bool,
     ) {
         let lease = self.lease(session);
-        let begin = Begin {
+        let begin = ActivationStart {
             run: activation,
             shard,
             epoch,
@@ -522,8 +524,8 @@ impl Drop for Driver {
 /// Publishes how the node ended, also when the driver panicked.
 struct LastWords {
     metrics: Arc<Metrics>,
-    life: Arc<watch::Sender<Life>>,
-    ending: Life,
+    life: Arc<watch::Sender<NodeLifecycle>>,
+    ending: NodeLifecycle,
 }
 
 impl Drop for LastWords {

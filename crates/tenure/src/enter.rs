@@ -10,12 +10,12 @@ use crate::handler::{Handler, StateCell};
 use crate::local_shard::LocalShard;
 
 /// A unit of work that was let into a shard. The shard is not given away before this is dropped.
-pub struct Entered<H: Handler> {
+pub struct AdmittedRequest<H: Handler> {
     grant: Grant,
     state: Arc<StateCell<H::State>>,
 }
 
-impl<H: Handler> Entered<H> {
+impl<H: Handler> AdmittedRequest<H> {
     pub(crate) fn new(stay: Arc<LocalShard>, state: Arc<StateCell<H::State>>) -> Self {
         let grant = Grant::of_work(stay);
         Self { grant, state }
@@ -36,7 +36,7 @@ impl<H: Handler> Entered<H> {
         self.run_ref(work).await
     }
 
-    /// As [`Entered::run`], for work that is not all there is to this unit: it stays in flight.
+    /// As [`AdmittedRequest::run`], for work that is not all there is to this unit: it stays in flight.
     pub async fn run_ref<F, R>(&self, work: F) -> Result<R, GrantExpired>
     where
         F: AsyncFnOnce(&mut H::State, &Grant) -> R,
@@ -56,13 +56,13 @@ impl<H: Handler> Entered<H> {
     }
 }
 
-impl<H: Handler> Drop for Entered<H> {
+impl<H: Handler> Drop for AdmittedRequest<H> {
     fn drop(&mut self) {
         self.grant.stay().gate.count_out();
     }
 }
 
-impl<H: Handler> std::fmt::Debug for Entered<H> {
+impl<H: Handler> std::fmt::Debug for AdmittedRequest<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Entered").field(&self.grant).finish()
     }
@@ -70,7 +70,7 @@ impl<H: Handler> std::fmt::Debug for Entered<H> {
 
 /// Who has a shard, and where to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnerAt {
+pub struct KnownOwner {
     /// The node.
     pub node: NodeName,
     /// Its incarnation.
@@ -123,7 +123,7 @@ pub struct NotOwner {
     /// The shard, if the keyspace is known.
     pub shard: Option<ShardId>,
     /// Who owns it by the records that this node has seen.
-    pub owner: Option<Box<OwnerAt>>,
+    pub owner: Option<Box<KnownOwner>>,
     /// Its epoch by the same records.
     pub epoch: Epoch,
     /// Which of the record's values that is from: tells whether somebody else knows more.

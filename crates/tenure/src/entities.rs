@@ -14,7 +14,7 @@ use tenure_core::ids::Epoch;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::warn;
 
-use crate::enter::{Entered, NotOwner};
+use crate::enter::{AdmittedRequest, NotOwner};
 use crate::grant::{Grant, GrantExpired};
 use crate::handler::{Handler, Result, Shard};
 use crate::handler_task::caught;
@@ -231,7 +231,7 @@ impl Node {
 }
 
 async fn deliver<E: Entity>(
-    entered: Result<Entered<Entities<E>>, NotOwner>,
+    entered: Result<AdmittedRequest<Entities<E>>, NotOwner>,
     key: &str,
     message: E::Message,
 ) -> Result<(), TellError<E::Message>> {
@@ -258,7 +258,7 @@ impl<E: Entity> ActiveEntities<E> {
         &mut self,
         key: &str,
         message: E::Message,
-        entered: Entered<Entities<E>>,
+        entered: AdmittedRequest<Entities<E>>,
     ) -> Result<(), TellError<E::Message>> {
         let Some(mailbox) = self.mailboxes.get(key) else {
             return self.begin(key, message, entered);
@@ -282,7 +282,7 @@ impl<E: Entity> ActiveEntities<E> {
         &mut self,
         key: &str,
         message: E::Message,
-        entered: Entered<Entities<E>>,
+        entered: AdmittedRequest<Entities<E>>,
     ) -> Result<(), TellError<E::Message>> {
         if self.mailboxes.len() >= self.limits.max_entities {
             self.mailboxes.retain(|_, mailbox| !mailbox.is_closed());
@@ -321,7 +321,7 @@ struct Active<E: Entity> {
     key: String,
     idle_after: Duration,
     messages: mpsc::Receiver<E::Message>,
-    entered: Entered<Entities<E>>,
+    entered: AdmittedRequest<Entities<E>>,
 }
 
 impl<E: Entity> Active<E> {

@@ -69,7 +69,7 @@ impl LeaseCell {
 
 /// Why a gate let nobody in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shut {
+pub enum GateRejection {
     /// It was not opened yet.
     NotOpen,
     /// It is shut for a move that may be called off.
@@ -167,17 +167,17 @@ impl Gate {
 
     /// Enters, for as long as the pass lives.
     #[inline]
-    pub fn enter(&self) -> Result<Pass<'_>, Shut> {
-        self.count_in().map(|()| Pass(self))
+    pub fn enter(&self) -> Result<GatePass<'_>, GateRejection> {
+        self.count_in().map(|()| GatePass(self))
     }
 
     /// Enters; whoever is let in must call [`Gate::count_out`] once.
     #[inline]
-    pub(crate) fn count_in(&self) -> Result<(), Shut> {
+    pub(crate) fn count_in(&self) -> Result<(), GateRejection> {
         let before = self.state.fetch_add(1, Ordering::AcqRel);
         let refused = match shut(before) {
             None if self.in_time() => return Ok(()),
-            None => Shut::OutOfTime,
+            None => GateRejection::OutOfTime,
             Some(shut) => shut,
         };
         self.count_out();
@@ -202,20 +202,20 @@ impl Gate {
 }
 
 #[inline]
-fn shut(state: u64) -> Option<Shut> {
+fn shut(state: u64) -> Option<GateRejection> {
     match state & (CLOSED | OPEN | FROZEN) {
         OPEN => None,
-        0 | FROZEN => Some(Shut::NotOpen),
-        frozen if frozen & CLOSED == 0 => Some(Shut::Frozen),
-        _ => Some(Shut::Closed),
+        0 | FROZEN => Some(GateRejection::NotOpen),
+        frozen if frozen & CLOSED == 0 => Some(GateRejection::Frozen),
+        _ => Some(GateRejection::Closed),
     }
 }
 
 /// One unit of work inside a gate.
 #[derive(Debug)]
-pub struct Pass<'a>(&'a Gate);
+pub struct GatePass<'a>(&'a Gate);
 
-impl Drop for Pass<'_> {
+impl Drop for GatePass<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.count_out();
@@ -239,14 +239,14 @@ mod tests {
     #[test]
     fn a_gate_admits_between_open_and_close_alone() {
         let gate = gate();
-        assert_eq!(gate.enter().unwrap_err(), Shut::NotOpen);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::NotOpen);
         gate.open();
         assert!(gate.is_open());
         drop(gate.enter().unwrap());
         gate.close();
-        assert_eq!(gate.enter().unwrap_err(), Shut::Closed);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::Closed);
         gate.open();
-        assert_eq!(gate.enter().unwrap_err(), Shut::Closed);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::Closed);
         assert_eq!(gate.in_flight(), 0);
     }
 
@@ -261,7 +261,7 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1999)).await;
         drop(gate.enter().unwrap());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(gate.enter().unwrap_err(), Shut::OutOfTime);
+        assert_eq!(gate.enter().unwrap_err(), GateRejection::OutOfTime);
         let now = clock.now();
         lease.extend(now + Duration::from_secs(1), now + Duration::from_secs(2));
         drop(gate.enter().unwrap());

@@ -131,7 +131,7 @@ pub trait Handler: Send + Sync + 'static {
     fn run(
         &self,
         grant: Grant,
-        state: Shared<Self::State>,
+        state: SharedState<Self::State>,
     ) -> impl Future<Output = Result<()>> + Send {
         let _ = state;
         async move {
@@ -145,12 +145,12 @@ pub trait Handler: Send + Sync + 'static {
 pub(crate) type StateCell<S> = Mutex<Option<S>>;
 
 /// The state of a shard as its own loop sees it: shared with the requests that enter.
-pub struct Shared<S> {
+pub struct SharedState<S> {
     pub(crate) cell: Arc<StateCell<S>>,
     pub(crate) grant: Grant,
 }
 
-impl<S> Shared<S> {
+impl<S> SharedState<S> {
     /// Waits for exclusive use of the state, in order of asking.
     pub async fn lock(&self) -> Result<MappedMutexGuard<'_, S>, GrantExpired> {
         let guard = self.grant.run_until_lost(self.cell.lock()).await?;
@@ -158,7 +158,7 @@ impl<S> Shared<S> {
     }
 }
 
-impl<S> Clone for Shared<S> {
+impl<S> Clone for SharedState<S> {
     fn clone(&self) -> Self {
         Self {
             cell: self.cell.clone(),

@@ -15,15 +15,15 @@ use tracing::warn;
 
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
-use crate::driver::{Input, Inputs};
+use crate::driver::{DriverInput, DriverSender};
 use crate::grant::{Grant, GrantExpired};
-use crate::handler::{BoxError, Handler, Result, Seal, Shard, Shared, StateCell};
-use crate::local_shard::{Begin, LocalShard, Order};
+use crate::handler::{BoxError, Handler, Result, Seal, Shard, SharedState, StateCell};
+use crate::local_shard::{ActivationCommand, ActivationStart, LocalShard};
 
 /// What every stay of a node needs.
-pub(crate) struct Ground {
+pub(crate) struct TaskContext {
     pub(crate) clock: Clock,
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: DriverSender,
     pub(crate) application: Handle,
     pub(crate) data_dir: Option<Arc<DataDir>>,
     pub(crate) kill_grace: Duration,
@@ -32,17 +32,17 @@ pub(crate) struct Ground {
 /// A handler without its type.
 pub(crate) trait AnyHandler: Send + Sync {
     /// Begins a stay: the load starts at once, on the application's runtime.
-    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<LocalShard>;
+    fn begin(&self, begin: ActivationStart, ground: &TaskContext) -> Arc<LocalShard>;
 
     /// The handler's type.
     fn handler_type(&self) -> TypeId;
 }
 
 /// A handler with its type.
-pub(crate) struct Typed<H>(pub(crate) Arc<H>);
+pub(crate) struct TypedHandler<H>(pub(crate) Arc<H>);
 
-impl<H: Handler> AnyHandler for Typed<H> {
-    fn begin(&self, begin: Begin, ground: &Ground) -> Arc<LocalShard> {
+impl<H: Handler> AnyHandler for TypedHandler<H> {
+    fn begin(&self, begin: ActivationStart, ground: &TaskContext) -> Arc<LocalShard> {
         let cell: Arc<StateCell<H::State>> = Arc::new(StateCell::new(None));
         let (orders, received) = mpsc::unbounded_channel();
         let stay = LocalShard::new(
@@ -84,23 +84,23 @@ impl<H: Handler> AnyHandler for Typed<H> {
 /// Tells the driver that nothing is left of a stay.
 struct Farewell {
     run: ActivationId,
-    inputs: Inputs,
+    inputs: DriverSender,
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        self.inputs.send(Input::Ended(self.run));
+        self.inputs.send(DriverInput::Ended(self.run));
     }
 }
 
-type Orders = mpsc::UnboundedReceiver<Order>;
+type Orders = mpsc::UnboundedReceiver<ActivationCommand>;
 
 struct HandlerTask<H: Handler> {
     handler: Arc<H>,
     shard: Shard,
     stay: Arc<LocalShard>,
     cell: Arc<StateCell<H::State>>,
-    inputs: Inputs,
+    inputs: DriverSender,
     kill_grace: Duration,
 }
 
@@ -130,7 +130,7 @@ impl<H: Handler> HandlerTask<H> {
                 () = self.stay.stop.cancelled() => return false,
                 () = self.stay.opened.cancelled() => return true,
                 order = orders.recv() => match order {
-                    Some(Order::CatchUp(seal)) => {
+                    Some(ActivationCommand::CatchUp(seal)) => {
                         if !self.catch_up(Seal::new(seal)).await {
                             return false;
                         }
@@ -196,7 +196,7 @@ impl<H: Handler> HandlerTask<H> {
     /// Runs the handler's loop until the stay is to end, and sees that it has stopped; says whether a successor waits.
     async fn run(&self, orders: &mut Orders) -> bool {
         let grant = Grant::of_loop(self.stay.clone());
-        let shared = Shared {
+        let shared = SharedState {
             cell: self.cell.clone(),
             grant: grant.clone(),
         };
@@ -210,10 +210,10 @@ impl<H: Handler> HandlerTask<H> {
                 biased;
                 () = self.stay.stop.cancelled() => break false,
                 order = orders.recv() => match order {
-                    Some(Order::Freeze(move_id)) => frozen = Some(move_id),
-                    Some(Order::Thaw) => frozen = None,
-                    Some(Order::Seal) => break true,
-                    Some(Order::CatchUp(_)) | None => {}
+                    Some(ActivationCommand::Freeze(move_id)) => frozen = Some(move_id),
+                    Some(ActivationCommand::Thaw) => frozen = None,
+                    Some(ActivationCommand::Seal) => break true,
+                    Some(ActivationCommand::CatchUp(_)) | None => {}
                 },
                 () = self.stay.gate.empty(), if frozen.is_some() => {
                     if let Some(move_id) = frozen.take() {

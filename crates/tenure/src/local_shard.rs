@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
-use crate::driver::Inputs;
+use crate::driver::DriverSender;
 use crate::gate::{Gate, LeaseCell};
 
 /// One stay, from load to drained.
@@ -24,7 +24,7 @@ pub(crate) struct LocalShard {
     sealed: AtomicBool,
     pub(crate) session: SessionId,
     pub(crate) clock: Clock,
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: DriverSender,
     pub(crate) gate: Gate,
     /// Cancelled when the gate opens: starts the handler's loop.
     pub(crate) opened: CancellationToken,
@@ -36,7 +36,7 @@ pub(crate) struct LocalShard {
     pub(crate) moving: watch::Sender<bool>,
     cut_streams_at: AtomicU64,
     /// What its task is to do next.
-    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    pub(crate) orders: mpsc::UnboundedSender<ActivationCommand>,
     /// The handler's state, as its `StateCell`.
     pub(crate) state: Arc<dyn Any + Send + Sync>,
     /// A lock that is free says that no work is left; so all work holds on to it.
@@ -44,7 +44,7 @@ pub(crate) struct LocalShard {
 }
 
 /// What a stay begins with.
-pub(crate) struct Begin {
+pub(crate) struct ActivationStart {
     pub(crate) run: ActivationId,
     pub(crate) shard: ShardId,
     pub(crate) epoch: Epoch,
@@ -57,7 +57,7 @@ pub(crate) struct Begin {
 
 /// What the task of a stay is to do, beside what its tokens say.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum ActivationCommand {
     /// Apply what the last owner wrote up to here.
     CatchUp(String),
     /// Say when nothing is in flight any more; the gate is shut for this move.
@@ -70,12 +70,12 @@ pub(crate) enum Order {
 
 impl LocalShard {
     pub(crate) fn new(
-        begin: &Begin,
+        begin: &ActivationStart,
         clock: Clock,
-        inputs: Inputs,
+        inputs: DriverSender,
         state: Arc<dyn Any + Send + Sync>,
         data_dir: Option<Arc<DataDir>>,
-        orders: mpsc::UnboundedSender<Order>,
+        orders: mpsc::UnboundedSender<ActivationCommand>,
     ) -> Arc<Self> {
         let cut = CancellationToken::new();
         Arc::new(Self {
@@ -128,17 +128,17 @@ impl LocalShard {
         self.gate.freeze();
         self.cut_streams_at.store(cut_at.0, Ordering::Release);
         self.moving.send_replace(true);
-        self.order(Order::Freeze(mv));
+        self.order(ActivationCommand::Freeze(mv));
     }
 
     /// Lets work in again.
     pub(crate) fn thaw(&self) {
-        self.order(Order::Thaw);
+        self.order(ActivationCommand::Thaw);
         self.moving.send_replace(false);
         self.gate.thaw();
     }
 
-    pub(crate) fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: ActivationCommand) {
         // A task that is gone has said so.
         let _ = self.orders.send(order);
     }

@@ -22,24 +22,24 @@ pub(crate) struct OwnerInfo {
 
 /// What is known of a shard here.
 #[derive(Clone, Default)]
-pub(crate) struct Slot {
+pub(crate) struct ShardEntry {
     pub(crate) stay: Option<Arc<LocalShard>>,
     pub(crate) seen: Option<OwnerInfo>,
 }
 
 /// The shards of one keyspace.
-pub(crate) struct Shards {
+pub(crate) struct KeyspaceShards {
     pub(crate) name: KeyspaceName,
     pub(crate) handler: TypeId,
     slots: Slots,
 }
 
 enum Slots {
-    Hashed(Box<[RwLock<Slot>]>),
-    Named(RwLock<HashMap<ShardName, Slot>>),
+    Hashed(Box<[RwLock<ShardEntry>]>),
+    Named(RwLock<HashMap<ShardName, ShardEntry>>),
 }
 
-impl Shards {
+impl KeyspaceShards {
     pub(crate) fn new(name: KeyspaceName, kind: KeyspaceKind, handler: TypeId) -> Self {
         let slots = match kind {
             KeyspaceKind::Hashed(n) => Slots::Hashed((0..n).map(|_| RwLock::default()).collect()),
@@ -75,14 +75,14 @@ impl Shards {
     }
 
     /// What is known of the shard of this name, if this node has heard of it.
-    pub(crate) fn look_up(&self, shard: &ShardName) -> Option<Slot> {
+    pub(crate) fn look_up(&self, shard: &ShardName) -> Option<ShardEntry> {
         match &self.slots {
             Slots::Hashed(slots) => index(slots, shard).map(|slot| read(slot).clone()),
             Slots::Named(slots) => read(slots).get(shard).cloned(),
         }
     }
 
-    fn change(&self, shard: &ShardName, change: impl FnOnce(&mut Slot)) {
+    fn change(&self, shard: &ShardName, change: impl FnOnce(&mut ShardEntry)) {
         match &self.slots {
             Slots::Hashed(slots) => {
                 if let Some(slot) = index(slots, shard) {
@@ -94,7 +94,7 @@ impl Shards {
     }
 
     fn each_stay(&self, mut visit: impl FnMut(&Arc<LocalShard>)) {
-        let mut visit = |slot: &Slot| slot.stay.as_ref().map(&mut visit);
+        let mut visit = |slot: &ShardEntry| slot.stay.as_ref().map(&mut visit);
         match &self.slots {
             Slots::Hashed(slots) => slots.iter().for_each(|slot| {
                 visit(&read(slot));
@@ -109,12 +109,12 @@ impl Shards {
 /// All of it.
 pub(crate) struct LocalShards {
     pub(crate) node: NodeName,
-    keyspaces: BTreeMap<KeyspaceName, Shards>,
+    keyspaces: BTreeMap<KeyspaceName, KeyspaceShards>,
     addresses: RwLock<HashMap<SessionId, Arc<BTreeMap<String, String>>>>,
 }
 
 impl LocalShards {
-    pub(crate) fn new(node: NodeName, keyspaces: impl IntoIterator<Item = Shards>) -> Self {
+    pub(crate) fn new(node: NodeName, keyspaces: impl IntoIterator<Item = KeyspaceShards>) -> Self {
         Self {
             node,
             keyspaces: keyspaces.into_iter().map(|k| (k.name.clone(), k)).collect(),
@@ -122,7 +122,7 @@ impl LocalShards {
         }
     }
 
-    pub(crate) fn keyspace(&self, name: &str) -> Option<&Shards> {
+    pub(crate) fn keyspace(&self, name: &str) -> Option<&KeyspaceShards> {
         // Few keyspaces: comparing their names costs less than making one to look it up by.
         self.keyspaces.values().find(|k| k.name.as_str() == name)
     }
@@ -182,7 +182,7 @@ impl LocalShards {
     }
 }
 
-fn index<'a>(slots: &'a [RwLock<Slot>], shard: &ShardName) -> Option<&'a RwLock<Slot>> {
+fn index<'a>(slots: &'a [RwLock<ShardEntry>], shard: &ShardName) -> Option<&'a RwLock<ShardEntry>> {
     slots.get(shard.as_str().parse::<usize>().ok()?)
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
 use tenure_core::machine::{LeaseState, Reply, StoreFailure};
-use tenure_core::members::Unserved;
+use tenure_core::members::UnservedReason;
 use tenure_core::node::Waiting;
 use tenure_core::record::NodeMode;
 use tenure_core::telemetry::{NodeEvent, ShardEvent, ShardStep};
@@ -20,7 +20,7 @@ use crate::enter::RejectReason;
 
 /// What a metric is.
 #[derive(Debug)]
-pub struct Definition {
+pub struct MetricDefinition {
     /// Its name.
     pub name: &'static str,
     /// `counter` or `gauge`.
@@ -33,9 +33,9 @@ pub struct Definition {
 
 macro_rules! metrics {
     ($($id:ident $kind:literal $name:literal $labelled:literal $help:literal;)*) => {
-        $(const $id: Definition = Definition { name: $name, kind: $kind, help: $help, labelled: $labelled };)*
+        $(const $id: MetricDefinition = MetricDefinition { name: $name, kind: $kind, help: $help, labelled: $labelled };)*
         /// Every metric.
-        pub const ALL: &[Definition] = &[$($id),*];
+        pub const ALL: &[MetricDefinition] = &[$($id),*];
     };
 }
 
@@ -132,7 +132,7 @@ impl Metrics {
         let values = self.lock();
         let mut text = String::new();
         for metric in ALL {
-            let Definition {
+            let MetricDefinition {
                 name, kind, help, ..
             } = metric;
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -164,7 +164,7 @@ impl Metrics {
         self.set(&UNCLAIMED_AGE, "", waiting.unclaimed_for.as_secs_f64());
         self.set(&ELSEWHERE, "", waiting.held_elsewhere as f64);
         self.set(&ELSEWHERE_AGE, "", waiting.held_elsewhere_for.as_secs_f64());
-        for reason in Unserved::ALL {
+        for reason in UnservedReason::ALL {
             let shards = waiting.unserved.get(&reason).copied().unwrap_or(0);
             let labels = labels(&[("reason", reason.as_str())]);
             self.set(&UNSERVED, &labels, shards as f64);
@@ -387,16 +387,16 @@ impl Metrics {
         }
     }
 
-    fn add(&self, metric: &Definition, labels: &str) {
+    fn add(&self, metric: &MetricDefinition, labels: &str) {
         self.add_n(metric, labels, 1.0);
     }
 
-    fn add_n(&self, metric: &Definition, labels: &str, n: f64) {
+    fn add_n(&self, metric: &MetricDefinition, labels: &str, n: f64) {
         let key = (metric.name, labels.to_owned());
         *self.lock().series.entry(key).or_default() += n;
     }
 
-    fn set(&self, metric: &Definition, labels: &str, value: f64) {
+    fn set(&self, metric: &MetricDefinition, labels: &str, value: f64) {
         let key = (metric.name, labels.to_owned());
         self.lock().series.insert(key, value);
     }

@@ -19,7 +19,7 @@ const OK: &str = "200 OK";
 const NOT_NOW: &str = "503 Service Unavailable";
 
 /// What a [`MetricsServer`] shows: a node's [`Metrics`], or those of something that is built on one.
-pub trait Exposed: Send + Sync {
+pub trait MetricsSource: Send + Sync {
     /// All metrics in the text format of Prometheus.
     fn render(&self) -> String;
 
@@ -30,7 +30,7 @@ pub trait Exposed: Send + Sync {
     fn is_ready(&self) -> Result<(), &'static str>;
 }
 
-impl Exposed for Metrics {
+impl MetricsSource for Metrics {
     fn render(&self) -> String {
         self.render()
     }
@@ -57,7 +57,7 @@ pub struct MetricsServer {
 impl MetricsServer {
     /// Listens at `address`, such as `127.0.0.1:9464`, or `:9464`, which means the same. Whoever can reach it can read the
     /// metrics, so anything beyond the loopback interface has to be named.
-    pub async fn bind(address: &str, shown: Arc<dyn Exposed>) -> io::Result<Self> {
+    pub async fn bind(address: &str, shown: Arc<dyn MetricsSource>) -> io::Result<Self> {
         let address = match address.strip_prefix(':') {
             Some(port) => format!("127.0.0.1:{port}"),
             None => address.to_owned(),
@@ -94,7 +94,7 @@ impl Drop for MetricsServer {
     }
 }
 
-async fn answer(mut stream: TcpStream, shown: Arc<dyn Exposed>) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, shown: Arc<dyn MetricsSource>) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|w| w == b"\r\n\r\n") {
         let mut part = [0; 1024];

@@ -9,12 +9,12 @@ use tenure_core::telemetry::NodeEvent;
 use tokio::sync::{broadcast, watch};
 
 use crate::builder::Builder;
-use crate::driver::{Input, Inputs, Life};
-use crate::enter::{Entered, NotOwner, OwnerAt, RejectReason};
+use crate::driver::{DriverInput, DriverSender, NodeLifecycle};
+use crate::enter::{AdmittedRequest, KnownOwner, NotOwner, RejectReason};
 use crate::error::{StartError, StopError};
 use crate::handler::{Handler, StateCell};
 use crate::local_shard::LocalShard;
-use crate::local_shards::{LocalShards, OwnerInfo, Shards};
+use crate::local_shards::{KeyspaceShards, LocalShards, OwnerInfo};
 use crate::metrics::Metrics;
 
 /// A node: a process's part in a cluster. Cheap to clone.
@@ -27,8 +27,8 @@ pub struct Node(Arc<Inner>);
 
 struct Inner {
     board: Arc<LocalShards>,
-    inputs: Inputs,
-    life: watch::Receiver<Life>,
+    inputs: DriverSender,
+    life: watch::Receiver<NodeLifecycle>,
     metrics: Arc<Metrics>,
     notes: broadcast::Sender<Arc<NodeEvent>>,
 }
@@ -41,8 +41,8 @@ impl Node {
 
     pub(crate) fn new(
         board: Arc<LocalShards>,
-        inputs: Inputs,
-        life: watch::Receiver<Life>,
+        inputs: DriverSender,
+        life: watch::Receiver<NodeLifecycle>,
         metrics: Arc<Metrics>,
         notes: broadcast::Sender<Arc<NodeEvent>>,
     ) -> Self {
@@ -63,12 +63,12 @@ impl Node {
     /// Enters the shard of `key`: the one that its hash selects, or, in a named keyspace, the one of that name.
     ///
     /// The answer is right at the instant it is given, by the clock alone (P1). The shard stays here at least until the
-    /// [`Entered`] is dropped or the lease runs out.
+    /// [`AdmittedRequest`] is dropped or the lease runs out.
     pub fn enter<H: Handler>(
         &self,
         keyspace: &str,
         key: impl AsRef<[u8]>,
-    ) -> Result<Entered<H>, NotOwner> {
+    ) -> Result<AdmittedRequest<H>, NotOwner> {
         let key = key.as_ref();
         let shards = self.shards::<H>(keyspace)?;
         let stay = shards.stay_of_key(key);
@@ -85,7 +85,7 @@ impl Node {
         keyspace: &str,
         key: impl AsRef<[u8]>,
         epoch: Epoch,
-    ) -> Result<Entered<H>, NotOwner> {
+    ) -> Result<AdmittedRequest<H>, NotOwner> {
         let key = key.as_ref();
         let shards = self.shards::<H>(keyspace)?;
         let stay = shards.stay_of_key(key);
@@ -96,7 +96,7 @@ impl Node {
     }
 
     /// Enters a shard that the request names itself.
-    pub fn enter_shard<H: Handler>(&self, shard: &ShardId) -> Result<Entered<H>, NotOwner> {
+    pub fn enter_shard<H: Handler>(&self, shard: &ShardId) -> Result<AdmittedRequest<H>, NotOwner> {
         let shards = self.shards::<H>(shard.keyspace.as_str())?;
         let stay = shards.look_up(&shard.shard).and_then(|slot| slot.stay);
         self.admit(stay, None, || self.not_owner(shards, shard.shard.clone()))
@@ -107,7 +107,7 @@ impl Node {
         &self,
         shard: &ShardId,
         epoch: Epoch,
-    ) -> Result<Entered<H>, NotOwner> {
+    ) -> Result<AdmittedRequest<H>, NotOwner> {
         let shards = self.shards::<H>(shard.keyspace.as_str())?;
         let stay = shards.look_up(&shard.shard).and_then(|slot| slot.stay);
         let refuse = || self.not_owner(shards, shard.shard.clone());
@@ -155,9 +155,9 @@ impl Node {
     /// Waits until the node has ended, because it was stopped or because it cannot go on.
     pub async fn ended(&self) -> Result<(), StopError> {
         let mut life = self.0.life.clone();
-        match life.wait_for(Life::is_over).await.as_deref() {
-            Ok(Life::Stopped) => Ok(()),
-            Ok(Life::Refused(refusal)) => Err(StopError::Refused(refusal.clone())),
+        match life.wait_for(NodeLifecycle::is_over).await.as_deref() {
+            Ok(NodeLifecycle::Stopped) => Ok(()),
+            Ok(NodeLifecycle::Refused(refusal)) => Err(StopError::Refused(refusal.clone())),
             _ => Err(StopError::Gone),
         }
     }
@@ -165,17 +165,17 @@ impl Node {
     pub(crate) async fn started(&self) -> Result<(), StartError> {
         let mut life = self.0.life.clone();
         match life
-            .wait_for(|life| *life != Life::Starting)
+            .wait_for(|life| *life != NodeLifecycle::Starting)
             .await
             .as_deref()
         {
-            Ok(Life::Running) => Ok(()),
-            Ok(Life::Refused(refusal)) => Err(StartError::Refused(refusal.clone())),
+            Ok(NodeLifecycle::Running) => Ok(()),
+            Ok(NodeLifecycle::Refused(refusal)) => Err(StartError::Refused(refusal.clone())),
             _ => Err(StartError::Gone),
         }
     }
 
-    fn shards<H: Handler>(&self, keyspace: &str) -> Result<&Shards, NotOwner> {
+    fn shards<H: Handler>(&self, keyspace: &str) -> Result<&KeyspaceShards, NotOwner> {
         let reason = match self.0.board.keyspace(keyspace) {
             Some(shards) if shards.handler == TypeId::of::<H>() => return Ok(shards),
             Some(_) => RejectReason::OtherHandler,
@@ -190,14 +190,14 @@ impl Node {
         stay: Option<Arc<LocalShard>>,
         at: Option<Epoch>,
         refuse: impl FnOnce() -> NotOwner,
-    ) -> Result<Entered<H>, NotOwner> {
+    ) -> Result<AdmittedRequest<H>, NotOwner> {
         if let Some(stay) = stay
             && let Ok(state) = stay.state.clone().downcast::<StateCell<H::State>>()
             && stay.gate.count_in().is_ok()
         {
             // The epoch of a stay is set before its gate opens.
             let epoch = stay.epoch();
-            let entered = Entered::new(stay, state);
+            let entered = AdmittedRequest::new(stay, state);
             if at.is_none_or(|at| at == epoch) {
                 return Ok(entered);
             }
@@ -215,7 +215,7 @@ impl Node {
         Err(refused)
     }
 
-    fn not_owner(&self, shards: &Shards, shard: ShardName) -> NotOwner {
+    fn not_owner(&self, shards: &KeyspaceShards, shard: ShardName) -> NotOwner {
         let keyspace = shards.name.clone();
         let mut answer = nobody(keyspace.as_str(), RejectReason::UnknownShard);
         let slot = shards.look_up(&shard);
@@ -246,7 +246,7 @@ impl Node {
             None => RejectReason::Unowned,
         };
         answer.owner = owner.map(|owner| {
-            Box::new(OwnerAt {
+            Box::new(KnownOwner {
                 addresses: self.0.board.addresses(owner.session),
                 node: owner.node,
                 session: owner.session,
@@ -273,6 +273,6 @@ impl Drop for Inner {
         for stay in self.board.stays() {
             stay.close(Close::Cancel);
         }
-        self.inputs.send(Input::Abandon);
+        self.inputs.send(DriverInput::Abandon);
     }
 }

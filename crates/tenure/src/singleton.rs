@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::grant::Grant;
-use crate::handler::{Handler, Result, Shard, Shared};
+use crate::handler::{Handler, Result, Shard, SharedState};
 
 /// A handler without state that runs `work` while its shard is owned.
 ///
@@ -35,7 +35,7 @@ where
         Ok(())
     }
 
-    async fn run(&self, grant: Grant, _state: Shared<()>) -> Result<()> {
+    async fn run(&self, grant: Grant, _state: SharedState<()>) -> Result<()> {
         (self.work)(grant).await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use tenure_core::node::{Node as Machine, NodeConfig, Timekeeper};
-use tenure_core::record::Rejoin;
+use tenure_core::record::RejoinMode;
 use tenure_core::rules::Rules;
 use tenure_core::settings::{Settings, Timing};
 use tenure_core::trace_format;
@@ -14,20 +14,22 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
 use tracing::{info, warn};
 
-use crate::builder::{Builder, Names, Source};
+use crate::builder::{Builder, CheckedNames, StoreSource};
 use crate::clock::Clock;
 use crate::data_dir::DataDir;
-use crate::driver::{Driver, Heard, Heartbeat, Inputs, Life, Parts};
+use crate::driver::{
+    Driver, DriverParts, DriverReceiver, DriverSender, NodeLifecycle, RuntimeHeartbeat,
+};
 use crate::error::StartError;
-use crate::handler_task::Ground;
-use crate::local_shards::{LocalShards, Shards};
+use crate::handler_task::TaskContext;
+use crate::local_shards::{KeyspaceShards, LocalShards};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::router::{HoldLimits, RouterDriver};
-use crate::store_error_log::Trouble;
-use crate::store_io::{Calls, Io};
+use crate::store_error_log::StoreErrorLog;
+use crate::store_io::{StoreCalls, StoreIo};
 use crate::store_watch::backoff;
-use crate::trace_writer::{Recorder, TraceError};
+use crate::trace_writer::{TraceError, TraceWriter};
 
 /// How many notes a slow listener may be behind before it misses some.
 const NOTES: usize = 4096;
@@ -35,12 +37,12 @@ const NOTES: usize = 4096;
 /// Everything that is there before the driver is.
 struct Launch {
     builder: Builder,
-    names: Names,
+    names: CheckedNames,
     application: Handle,
-    inputs: Inputs,
-    receiver: Heard,
+    inputs: DriverSender,
+    receiver: DriverReceiver,
     board: Arc<LocalShards>,
-    life: Arc<watch::Sender<Life>>,
+    life: Arc<watch::Sender<NodeLifecycle>>,
     metrics: Arc<Metrics>,
     notes: broadcast::Sender<Arc<tenure_core::telemetry::NodeEvent>>,
 }
@@ -51,12 +53,12 @@ pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
         (_, problems) => return Err(StartError::Invalid(problems)),
     };
     let keyspaces = names.keyspaces.iter().map(|(name, (config, handler))| {
-        Shards::new(name.clone(), config.kind, handler.handler_type())
+        KeyspaceShards::new(name.clone(), config.kind, handler.handler_type())
     });
-    let (inputs, receiver) = Inputs::channel();
+    let (inputs, receiver) = DriverSender::channel();
     let launch = Launch {
         board: Arc::new(LocalShards::new(names.node.clone(), keyspaces)),
-        life: Arc::new(watch::channel(Life::Starting).0),
+        life: Arc::new(watch::channel(NodeLifecycle::Starting).0),
         metrics: match &builder.router {
             Some(router) => router.keeper.metrics(),
             None => Arc::new(Metrics::new(builder.clock.clone())),
@@ -119,8 +121,8 @@ impl Launch {
     /// driver will run, so that the store's connections live there too.
     async fn driver(mut self) -> Result<Driver, StartError> {
         let store = match &self.builder.store {
-            Source::Url(url) => opened(url, &self.builder.clock).await?,
-            Source::Open(store) => store.clone(),
+            StoreSource::Url(url) => opened(url, &self.builder.clock).await?,
+            StoreSource::Open(store) => store.clone(),
         };
         let settings = self.builder.effective_settings(&*store);
         let hold = self.builder.router.as_ref().map(|router| router.hold);
@@ -133,15 +135,15 @@ impl Launch {
             }
             (None, None) => None,
         };
-        let ground = Ground {
+        let ground = TaskContext {
             clock: self.builder.clock.clone(),
             inputs: self.inputs.clone(),
             application: self.application.clone(),
             data_dir,
             kill_grace: timing.kill_grace,
         };
-        let trouble = Arc::new(Trouble::new(ground.clock.clone(), timing.ttl));
-        let calls = Calls {
+        let trouble = Arc::new(StoreErrorLog::new(ground.clock.clone(), timing.ttl));
+        let calls = StoreCalls {
             cluster: self.names.cluster.clone(),
             timeout: timing.request_timeout,
             inputs: self.inputs.clone(),
@@ -150,7 +152,7 @@ impl Launch {
             store: store.info().url.as_str().into(),
             list_patience: Arc::new(AtomicU32::new(1)),
         };
-        let _heartbeat = Heartbeat::begin(&ground, timing.renew_interval);
+        let _heartbeat = RuntimeHeartbeat::begin(&ground, timing.renew_interval);
         let config = self.config(&*store, timing, ground.data_dir.as_deref());
         let trace = self.recorder(&config)?;
         let router = self.builder.router.take().map(|parts| {
@@ -158,9 +160,9 @@ impl Launch {
             tokio::spawn(RouterDriver::new(parts.keeper, self.inputs.clone()).run());
             tell
         });
-        Ok(Driver::new(Parts {
+        Ok(Driver::new(DriverParts {
             machine: Machine::new(Arc::new(config)),
-            io: Io::open(calls, store, ground.clock.clone())?,
+            io: StoreIo::open(calls, store, ground.clock.clone())?,
             ground,
             handlers: self
                 .names
@@ -180,11 +182,11 @@ impl Launch {
         }))
     }
 
-    fn recorder(&self, config: &NodeConfig) -> Result<Option<Recorder>, TraceError> {
+    fn recorder(&self, config: &NodeConfig) -> Result<Option<TraceWriter>, TraceError> {
         let Some(path) = &self.builder.trace else {
             return Ok(None);
         };
-        let begin = trace_format::Begin {
+        let begin = trace_format::TraceBegin {
             format: trace_format::FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: option_env!("TENURE_COMMIT").map(str::to_owned),
@@ -193,7 +195,7 @@ impl Launch {
             clock: self.builder.clock.id(),
             config: config.clone(),
         };
-        Recorder::open(path, begin).map(Some)
+        TraceWriter::open(path, begin).map(Some)
     }
 
     fn config(&self, store: &dyn Store, timing: Timing, data_dir: Option<&DataDir>) -> NodeConfig {
@@ -229,7 +231,7 @@ impl Launch {
             rejoin: builder.rejoin,
             join: builder.join,
             // Who has nowhere to remember who it was is somebody else next time.
-            ephemeral: data_dir.is_none() && builder.rejoin == Rejoin::Auto,
+            ephemeral: data_dir.is_none() && builder.rejoin == RejoinMode::Auto,
         }
     }
 }

@@ -23,7 +23,7 @@ const CAUSES: usize = 3;
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// What was told of the store, and is not over.
-pub(crate) struct Trouble {
+pub(crate) struct StoreErrorLog {
     clock: Clock,
     /// How long nothing may fail before a success ends it: a store that fails every other time is one trouble.
     quiet: Duration,
@@ -42,7 +42,7 @@ struct Cause {
     last: Time,
 }
 
-impl Trouble {
+impl StoreErrorLog {
     pub(crate) fn new(clock: Clock, quiet: Duration) -> Self {
         Self {
             clock,
@@ -118,11 +118,11 @@ mod tests {
 
     const QUIET: Duration = Duration::from_secs(2);
 
-    fn trouble() -> Trouble {
-        Trouble::new(Clock::runtime(), QUIET)
+    fn trouble() -> StoreErrorLog {
+        StoreErrorLog::new(Clock::runtime(), QUIET)
     }
 
-    fn renewal_failed(trouble: &Trouble, streak: u32, error: &str) -> String {
+    fn renewal_failed(trouble: &StoreErrorLog, streak: u32, error: &str) -> String {
         let error = error.to_owned();
         page(|| trouble.log(&NodeEvent::RenewalFailed { streak, error }))
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, LeaseId, Version};
 use tenure_core::keys::{Key, prefix};
-use tenure_core::machine::{Connection, Event, Expect, Listed, OpId, Reply, Request, StoreFailure};
+use tenure_core::machine::{
+    Connection, Event, Expect, OpId, Reply, Request, StoreFailure, StoreListing,
+};
 use tenure_core::record::Record;
 use tenure_store::{Delete, DeleteIf, Leases, Put, Store, StoreError};
 use tokio::sync::{Semaphore, mpsc};
@@ -15,10 +17,10 @@ use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::codec;
-use crate::driver::Inputs;
+use crate::driver::DriverSender;
 use crate::metrics::Metrics;
-use crate::store_error_log::Trouble;
-use crate::store_watch::Watcher;
+use crate::store_error_log::StoreErrorLog;
+use crate::store_watch::WatchStarter;
 
 /// How many keys one batch holds at most.
 const BATCH: usize = 500;
@@ -36,12 +38,12 @@ pub(crate) type Write = (OpId, Key, Expect, Record);
 
 /// What every call needs.
 #[derive(Clone)]
-pub(crate) struct Calls {
+pub(crate) struct StoreCalls {
     pub(crate) cluster: ClusterName,
     pub(crate) timeout: Duration,
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: DriverSender,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) trouble: Arc<Trouble>,
+    pub(crate) trouble: Arc<StoreErrorLog>,
     /// The store's URL without secrets, for messages.
     pub(crate) store: Arc<str>,
     /// How many times the usual time a listing gets: twice as many after each that was not enough.
@@ -49,21 +51,21 @@ pub(crate) struct Calls {
 }
 
 /// The connections of a node to its store. Dropping it ends every call that is under way.
-pub(crate) struct Io {
-    calls: Calls,
+pub(crate) struct StoreIo {
+    calls: StoreCalls,
     ordinary: Arc<dyn Store>,
     permits: Arc<Semaphore>,
     renewal: mpsc::UnboundedSender<(OpId, Request)>,
     writes: mpsc::UnboundedSender<Write>,
-    watcher: Watcher,
+    watcher: WatchStarter,
     tasks: JoinSet<()>,
     reads: Vec<(OpId, Key)>,
 }
 
-impl Io {
+impl StoreIo {
     /// Opens the connection for renewals and begins the tasks.
     pub(crate) fn open(
-        calls: Calls,
+        calls: StoreCalls,
         store: Arc<dyn Store>,
         clock: Clock,
     ) -> Result<Self, StoreError> {
@@ -78,7 +80,7 @@ impl Io {
             }
         });
         let writes = spawn_writer(&mut tasks, calls.clone(), store.clone());
-        let watcher = Watcher::spawn(&mut tasks, calls.clone(), store.clone(), clock);
+        let watcher = WatchStarter::spawn(&mut tasks, calls.clone(), store.clone(), clock);
         Ok(Self {
             calls,
             ordinary: store,
@@ -91,7 +93,7 @@ impl Io {
         })
     }
 
-    /// Takes a request. Reads of single keys wait for [`Io::flush`], so that those of one step go together.
+    /// Takes a request. Reads of single keys wait for [`StoreIo::flush`], so that those of one step go together.
     pub(crate) fn ask(&mut self, op: OpId, lane: Connection, request: Request) {
         match (lane, request) {
             // Both tasks end only with this value.
@@ -125,7 +127,7 @@ impl Io {
 
     fn call<F, A>(&mut self, call: F)
     where
-        F: FnOnce(Calls, Arc<dyn Store>) -> A + Send + 'static,
+        F: FnOnce(StoreCalls, Arc<dyn Store>) -> A + Send + 'static,
         A: Future<Output = Vec<(OpId, Reply)>> + Send + 'static,
     {
         while self.tasks.try_join_next().is_some() {}
@@ -147,7 +149,7 @@ impl Io {
 /// with the load; a few wait for nothing.
 fn spawn_writer(
     tasks: &mut JoinSet<()>,
-    calls: Calls,
+    calls: StoreCalls,
     store: Arc<dyn Store>,
 ) -> mpsc::UnboundedSender<Write> {
     let (sender, mut writes) = mpsc::unbounded_channel();
@@ -192,7 +194,7 @@ fn next_most(most: usize, replies: &[(OpId, Reply)]) -> usize {
     }
 }
 
-impl Calls {
+impl StoreCalls {
     async fn one(&self, store: &dyn Store, request: Request) -> Reply {
         let (kind, writes) = match &request {
             Request::Get(_) => ("get", false),
@@ -304,7 +306,7 @@ impl Calls {
         } else {
             decode()
         };
-        Ok(Reply::Listed(Listed {
+        Ok(Reply::Listed(StoreListing {
             entries,
             revision,
             store: identity,
@@ -431,13 +433,13 @@ mod tests {
 
     use super::*;
 
-    fn calls() -> (Calls, FaultStore, FaultHandle) {
-        let calls = Calls {
+    fn calls() -> (StoreCalls, FaultStore, FaultHandle) {
+        let calls = StoreCalls {
             cluster: ClusterName::new("shop").unwrap(),
             timeout: Duration::from_millis(100),
-            inputs: Inputs::channel().0,
+            inputs: DriverSender::channel().0,
             metrics: Arc::new(Metrics::new(Clock::runtime())),
-            trouble: Arc::new(Trouble::new(Clock::runtime(), Duration::ZERO)),
+            trouble: Arc::new(StoreErrorLog::new(Clock::runtime(), Duration::ZERO)),
             store: "memory:".into(),
             list_patience: Arc::new(AtomicU32::new(1)),
         };

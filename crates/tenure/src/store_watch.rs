@@ -10,7 +10,7 @@ use tenure_core::hash::mix;
 use tenure_core::ids::Revision;
 use tenure_core::keys::prefix;
 use tenure_core::machine::{Event, Reply};
-use tenure_store::{Batch, Store};
+use tenure_store::{ChangeBatch, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use tracing::debug;
 
 use crate::clock::Clock;
 use crate::codec;
-use crate::store_io::Calls;
+use crate::store_io::StoreCalls;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -29,12 +29,12 @@ const WATCH: &str = "watch";
 
 /// Tells the watching task from where on it may watch.
 #[derive(Clone)]
-pub(crate) struct Watcher(Arc<watch::Sender<Revision>>);
+pub(crate) struct WatchStarter(Arc<watch::Sender<Revision>>);
 
-impl Watcher {
+impl WatchStarter {
     pub(crate) fn spawn(
         tasks: &mut JoinSet<()>,
-        calls: Calls,
+        calls: StoreCalls,
         store: Arc<dyn Store>,
         clock: Clock,
     ) -> Self {
@@ -55,7 +55,7 @@ impl Watcher {
 }
 
 async fn follow(
-    calls: Calls,
+    calls: StoreCalls,
     store: Arc<dyn Store>,
     clock: Clock,
     mut known: watch::Receiver<Revision>,
@@ -96,13 +96,13 @@ async fn follow(
 }
 
 /// A watch that does not begin is trouble; one that ends is not, for the next one takes its place.
-fn refused(calls: &Calls, reason: String) -> String {
+fn refused(calls: &StoreCalls, reason: String) -> String {
     calls.trouble.failed(WATCH, &reason);
     reason
 }
 
 /// Decodes what has changed and hands it on, in portions: the driver renews its session between two of them.
-async fn pass_on(calls: &Calls, batch: &Batch) {
+async fn pass_on(calls: &StoreCalls, batch: &ChangeBatch) {
     let changed = |change| codec::changed(&calls.cluster, change);
     let mut rest = &batch.changes[..];
     while rest.len() > PORTION {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tenure_core::machine::{Event, Step};
 use tenure_core::time::Time;
-use tenure_core::trace_format::{Begin, End, Gap, Line, Stepped};
+use tenure_core::trace_format::{TraceBegin, TraceEnd, TraceGap, TraceLine, TraceStep};
 use tracing::warn;
 
 /// How many steps may wait for the disk.
@@ -44,22 +44,22 @@ pub enum TraceError {
 }
 
 /// What writes a trace, until it is dropped: everything is in the file then, unless the disk hangs.
-pub(crate) struct Recorder {
+pub(crate) struct TraceWriter {
     path: PathBuf,
     room: usize,
     steps: u64,
-    lines: Option<SyncSender<Line>>,
+    lines: Option<SyncSender<TraceLine>>,
     /// Never sends; ends with the writer.
     written: Receiver<()>,
 }
 
-impl Recorder {
+impl TraceWriter {
     /// Opens the file, or makes it; what is in it stays.
-    pub(crate) fn open(path: &Path, begin: Begin) -> Result<Self, TraceError> {
+    pub(crate) fn open(path: &Path, begin: TraceBegin) -> Result<Self, TraceError> {
         Self::with_room(path, begin, WAITING)
     }
 
-    fn with_room(path: &Path, begin: Begin, room: usize) -> Result<Self, TraceError> {
+    fn with_room(path: &Path, begin: TraceBegin, room: usize) -> Result<Self, TraceError> {
         let trouble = |error| TraceError::File {
             path: path.to_owned(),
             error,
@@ -86,7 +86,7 @@ impl Recorder {
             file,
             text: Vec::new(),
         };
-        out.push(&Line::Begin(Box::new(begin)));
+        out.push(&TraceLine::Begin(Box::new(begin)));
         std::thread::Builder::new()
             .name("tenure-trace".to_owned())
             .spawn(move || {
@@ -106,7 +106,7 @@ impl Recorder {
     /// Writes down a step. Never waits.
     pub(crate) fn stepped(&mut self, t: Time, event: Event, step: &Step) {
         self.steps += 1;
-        self.send(Line::Step(Stepped {
+        self.send(TraceLine::Step(TraceStep {
             n: self.steps,
             t,
             event,
@@ -117,10 +117,10 @@ impl Recorder {
 
     /// Writes down that the driver is gone and every gate closed.
     pub(crate) fn ended(&mut self, t: Time) {
-        self.send(Line::End(End { t }));
+        self.send(TraceLine::End(TraceEnd { t }));
     }
 
-    fn send(&mut self, line: Line) {
+    fn send(&mut self, line: TraceLine) {
         let Some(lines) = &self.lines else { return };
         match lines.try_send(line) {
             Ok(()) => {}
@@ -139,7 +139,7 @@ impl Recorder {
         let Some(lines) = self.lines.take() else {
             return;
         };
-        let gap = Line::Gap(Gap {
+        let gap = TraceLine::Gap(TraceGap {
             n: self.steps,
             reason,
         });
@@ -150,7 +150,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for TraceWriter {
     fn drop(&mut self) {
         self.lines = None;
         if self.written.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
@@ -181,13 +181,13 @@ struct Out {
 }
 
 impl Out {
-    fn push(&mut self, line: &Line) {
+    fn push(&mut self, line: &TraceLine) {
         self.text.extend_from_slice(line.to_json().as_bytes());
         self.text.push(b'\n');
     }
 
     /// Writes until nobody sends any more. Whole lines go out, and nothing is held back while nothing comes.
-    fn write_all(mut self, queue: &Receiver<Line>) {
+    fn write_all(mut self, queue: &Receiver<TraceLine>) {
         loop {
             let next = match queue.try_recv() {
                 Ok(line) if self.text.len() < GATHER => Some(line),
@@ -227,8 +227,8 @@ mod tests {
 
     use super::*;
 
-    fn begin() -> Begin {
-        Begin {
+    fn begin() -> TraceBegin {
+        TraceBegin {
             format: tenure_core::trace_format::FORMAT,
             version: String::new(),
             commit: None,
@@ -260,11 +260,11 @@ mod tests {
     }
 
     fn kinds(text: &str) -> String {
-        let kind = |line: &str| match Line::parse(line).unwrap() {
-            Line::Begin(_) => 'b',
-            Line::Step(_) => 's',
-            Line::Gap(_) => 'g',
-            Line::End(_) => 'e',
+        let kind = |line: &str| match TraceLine::parse(line).unwrap() {
+            TraceLine::Begin(_) => 'b',
+            TraceLine::Step(_) => 's',
+            TraceLine::Gap(_) => 'g',
+            TraceLine::End(_) => 'e',
         };
         text.lines().map(kind).collect()
     }
@@ -277,7 +277,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         let mut reader =
             BufReader::new(File::options().read(true).write(true).open(&pipe).unwrap());
-        let mut recorder = Recorder::with_room(&pipe, begin(), 2).unwrap();
+        let mut recorder = TraceWriter::with_room(&pipe, begin(), 2).unwrap();
         let mut steps = 0;
         while recorder.lines.is_some() {
             let error = "x".repeat(100_000);
@@ -291,7 +291,7 @@ mod tests {
         let gap = loop {
             let from = read.len();
             reader.read_line(&mut read).unwrap();
-            if let Line::Gap(gap) = Line::parse(&read[from..]).unwrap() {
+            if let TraceLine::Gap(gap) = TraceLine::parse(&read[from..]).unwrap() {
                 break gap;
             }
         };
@@ -308,16 +308,19 @@ mod tests {
     fn a_trace_goes_on_behind_what_is_there_and_after_half_a_line_on_a_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
-        let mut recorder = Recorder::open(&path, begin()).unwrap();
+        let mut recorder = TraceWriter::open(&path, begin()).unwrap();
         recorder.stepped(Time(1), Event::Tick, &Step::default());
         recorder.ended(Time(2));
         drop(recorder);
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(kinds(&text), "bse");
         std::fs::write(&path, &text[..text.len() - 3]).unwrap();
-        drop(Recorder::open(&path, begin()).unwrap());
+        drop(TraceWriter::open(&path, begin()).unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
-        let whole: Vec<&str> = text.lines().filter(|l| Line::parse(l).is_ok()).collect();
+        let whole: Vec<&str> = text
+            .lines()
+            .filter(|l| TraceLine::parse(l).is_ok())
+            .collect();
         assert_eq!(kinds(&whole.join("\n")), "bsb");
         assert_eq!(text.lines().count(), 4);
     }
@@ -327,15 +330,15 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
-        let first = Recorder::open(&path, begin()).unwrap();
+        let first = TraceWriter::open(&path, begin()).unwrap();
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let second = Recorder::open(&path, begin()).err().unwrap().to_string();
+        let second = TraceWriter::open(&path, begin()).err().unwrap().to_string();
         assert!(
             second.contains("is being written by another process"),
             "{second}"
         );
         drop(first);
-        assert!(Recorder::open(&path, begin()).is_ok());
+        assert!(TraceWriter::open(&path, begin()).is_ok());
     }
 }

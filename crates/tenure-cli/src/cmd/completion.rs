@@ -15,7 +15,7 @@ use crate::stdout;
     tenure completion bash > ~/.local/share/bash-completion/completions/tenure\n  \
     tenure completion fish > ~/.config/fish/completions/tenure.fish")]
 pub(crate) struct Completion {
-    /// Shell
+    /// Shell that the script is for
     shell: Shell,
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::config::{Config, Effective, Value};
+use crate::config::{Config, EffectiveSetting, SettingValue};
 use crate::exit::Exit;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
@@ -60,7 +60,7 @@ impl ConfigCommand {
 }
 
 /// All effective settings, or all problems.
-fn effective(global: &Global) -> Result<Vec<Effective>, Vec<String>> {
+fn effective(global: &Global) -> Result<Vec<EffectiveSetting>, Vec<String>> {
     let sources = global.sources(Default::default());
     let (config, timing) = Config::check(&sources.map_err(|e| vec![e.message])?)?;
     Ok(config.effective(&timing))
@@ -111,11 +111,11 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(setting: &Effective) -> Self {
+    fn of(setting: &EffectiveSetting) -> Self {
         let value = match &setting.value {
             None => serde_json::Value::Null,
-            Some(Value::Count(count)) => json!(count),
-            Some(Value::Switch(switch)) => json!(switch),
+            Some(SettingValue::Count(count)) => json!(count),
+            Some(SettingValue::Switch(switch)) => json!(switch),
             Some(other) => json!(other.to_string()),
         };
         Self {

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::stdout;
 use crate::supervise::boot_now;
 
-/// Check the grant of a child process of `tenure exec`
+/// Check, from inside a command run by `tenure exec`, that it still owns its shard
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tenure grant check && ./send-invoices")]
 pub(crate) struct GrantCommand {
@@ -25,7 +25,7 @@ enum Action {
     Check(Check),
 }
 
-/// Exit with 0 if this child process still owns its shard, with 1 if not
+/// Exit with 0 if the command still owns its shard, with 1 if not
 #[derive(Debug, Args)]
 #[command(
     after_help = "Reads the grant file and the clock; does not contact the store. Exits with 2 if no grant is given.\n\n\
@@ -35,10 +35,10 @@ enum Action {
     tenure grant check --json"
 )]
 struct Check {
-    /// Grant file that `tenure exec` wrote for this child process [env: TENURE_GRANT]
+    /// Grant file that `tenure exec` wrote for the command [env: TENURE_GRANT]
     #[arg(long, value_name = "FILE")]
     grant: Option<PathBuf>,
-    /// Epoch that the grant must have [env: TENURE_EPOCH]
+    /// Epoch that the grant must have; exit with 1 if it has another [env: TENURE_EPOCH]
     #[arg(long, value_name = "EPOCH")]
     epoch: Option<u64>,
     /// Print JSON

@@ -11,13 +11,13 @@ use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::Config;
 use crate::config::flags::LeaderFlags;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::exit::Exit;
 
 /// Limit for resigning leadership, whatever the store does.
 const STOP_LIMIT: Duration = Duration::from_millis(4500);
 
-/// Run a dedicated planner: a candidate for leader that owns no shards
+/// Run a planner: a process that owns no shards and plans their assignment while it is the leader
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every node is a candidate for leader; a planner is needed only to run planning in a separate process. Run\n\
@@ -32,7 +32,7 @@ pub(crate) struct PlannerCommand {
 
 impl PlannerCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone(), Knob::is_leaders)
+        global.load(self.flags.0.clone(), SettingDefinition::is_leaders)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {

@@ -12,8 +12,8 @@ use tenure::Router;
 use tenure::router::HoldLimits;
 use tenure_core::ids::KeyspaceName;
 use tenure_server::{
-    ADDRESS, Health, HealthServer, HttpMetrics, KeyRule, KeySource, Lanes, Proxy, ProxySettings,
-    ServeLimits, Server, Service, bind,
+    ADDRESS, Health, HealthServer, HttpMetrics, KeyRule, KeySource, Proxy, ProxySettings,
+    ServeLimits, Server, Service, WorkerThreads, bind,
 };
 use tokio::net::TcpListener;
 
@@ -23,7 +23,7 @@ use crate::cluster_client;
 use crate::config::Config;
 use crate::config::duration;
 use crate::config::flags::RouterFlags;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::exit::Exit;
 
 /// Run a router: forward HTTP requests to the owners of their keys and hold them during moves
@@ -42,16 +42,16 @@ pub(crate) struct RouterCommand {
     #[arg(long, value_name = "ADDR")]
     listen: String,
     #[command(flatten)]
-    pub(super) keys: Keys,
+    pub(super) keys: RequestKeyArgs,
     #[command(flatten)]
-    pub(super) holding: Holding,
+    pub(super) holding: HoldQueueArgs,
     #[command(flatten)]
     flags: RouterFlags,
 }
 
 /// Keyspace and key of requests.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Keys {
+pub(crate) struct RequestKeyArgs {
     /// Keyspace of the keys
     #[arg(short = 'k', long, value_name = "NAME")]
     pub(crate) keyspace: KeyspaceName,
@@ -64,7 +64,7 @@ pub(crate) struct Keys {
     pub(crate) response_timeout: Duration,
 }
 
-impl Keys {
+impl RequestKeyArgs {
     pub(crate) fn rule(&self) -> KeyRule {
         KeyRule::new(self.keyspace.clone(), self.key_from.clone())
     }
@@ -73,7 +73,7 @@ impl Keys {
 /// Limits of the hold queue.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Hold queue")]
-pub(crate) struct Holding {
+pub(crate) struct HoldQueueArgs {
     /// Maximum number of held requests
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     hold_max_requests: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Holding {
     hold_max_age: Duration,
 }
 
-impl Holding {
+impl HoldQueueArgs {
     pub(crate) fn limits(&self) -> HoldLimits {
         HoldLimits {
             count: self.hold_max_requests,
@@ -124,7 +124,7 @@ impl Health for Doing {
 
 impl RouterCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone(), Knob::is_routers)
+        global.load(self.flags.0.clone(), SettingDefinition::is_routers)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
@@ -201,7 +201,7 @@ pub(crate) fn serve(
     limits: ServeLimits,
     service: Arc<impl Service>,
 ) -> Result<Server, Exit> {
-    let lanes = Lanes::per_processor();
+    let lanes = WorkerThreads::per_processor();
     let lanes =
         lanes.map_err(|e| Exit::failed(format!("worker threads cannot be started: {e}")))?;
     Server::start_on(Some(lanes), listener, limits, service).map_err(bad_address)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tenure_queue::{Payload, QueueError, Retry, ScheduleSpec};
+use tenure_queue::{Payload, QueueError, RetryPolicy, ScheduleSpec};
 
 use super::confirm::confirm;
 use super::queue::{metadata, open};
@@ -36,7 +36,7 @@ enum Action {
     Delete(Delete),
 }
 
-/// List the schedules of a queue with their next tick
+/// List the schedules of a queue with the time of their next task
 #[derive(Debug, Args)]
 #[command(after_help = "With --json, one object per line.\n\n\
     Examples:\n  tenure schedule list mails")]
@@ -61,7 +61,7 @@ struct PutCommand {
     /// Schedule name
     #[arg(value_name = "SCHEDULE")]
     name: String,
-    /// Times in cron syntax
+    /// Times at which a task is submitted, in cron syntax, such as '0 9 * * mon-fri'
     cron: String,
     /// Payload of each task, as text
     #[arg(default_value = "")]
@@ -166,7 +166,7 @@ impl PutCommand {
         let mut spec = ScheduleSpec::new(&self.cron, payload).zone(&self.time_zone);
         spec.priority = self.priority.unwrap_or(spec.priority);
         spec.attempt_timeout = self.attempt_timeout;
-        spec.retry = self.max_attempts.map(|attempts| Retry {
+        spec.retry = self.max_attempts.map(|attempts| RetryPolicy {
             max_attempts: attempts,
             ..queue.settings().retry
         });

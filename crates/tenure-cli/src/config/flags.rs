@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::settings_table::{KNOBS, Knob};
+use super::settings_table::{KNOBS, SettingDefinition};
 
 /// Flags that were given, by the name of their setting. Those that every command takes are not among them.
 macro_rules! flags {
@@ -42,30 +42,30 @@ macro_rules! flags {
 
 flags! {
     /// Those that matter to a node and are changed often. The others are set by file, environment or `--set`.
-    Flags, |knob: &Knob| !knob.is_plan() && !knob.is_leasing() && knob.is_common()
+    Flags, |knob: &SettingDefinition| !knob.is_plan() && !knob.is_leasing() && knob.is_common()
 }
 
 flags! {
     /// Those that matter to a worker of a queue, without shard leasing, which is set by file and environment.
-    WorkerFlags, |knob: &Knob| knob.is_workers() && !knob.is_leasing()
+    WorkerFlags, |knob: &SettingDefinition| knob.is_workers() && !knob.is_leasing()
 }
 
 flags! {
     /// Those that say how a leader plans for a keyspace.
-    PlanFlags, Knob::is_plan
+    PlanFlags, SettingDefinition::is_plan
 }
 
 flags! {
     /// Those that matter to a process that only leads.
-    LeaderFlags, |knob: &Knob| knob.is_leaders() && knob.is_common()
+    LeaderFlags, |knob: &SettingDefinition| knob.is_leaders() && knob.is_common()
 }
 
 flags! {
     /// Those that matter to a router.
-    RouterFlags, |knob: &Knob| knob.is_routers() && knob.is_common()
+    RouterFlags, |knob: &SettingDefinition| knob.is_routers() && knob.is_common()
 }
 
-fn arg(knob: &'static Knob) -> Arg {
+fn arg(knob: &'static SettingDefinition) -> Arg {
     let heading = match knob.is_plan() {
         true => "Planning settings",
         false => "Settings",
@@ -78,7 +78,7 @@ fn arg(knob: &'static Knob) -> Arg {
         .help_heading(heading)
 }
 
-fn own(takes: fn(&Knob) -> bool) -> impl Iterator<Item = &'static Knob> {
+fn own(takes: fn(&SettingDefinition) -> bool) -> impl Iterator<Item = &'static SettingDefinition> {
     KNOBS
         .iter()
         .filter(move |knob| !knob.is_global() && takes(knob))

@@ -5,11 +5,11 @@
 
 pub(crate) mod duration;
 pub(crate) mod flags;
-pub(crate) mod leasing;
 pub(crate) mod planning;
 pub(crate) mod settings_table;
 mod suggest;
 mod value;
+pub(crate) mod worker_ownership;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,8 +20,8 @@ use std::time::Duration;
 use tenure_core::settings::{SettingProblem, Settings, Timing};
 use tenure_store::StoreInfo;
 
-use settings_table::{KNOBS, Kind, Knob};
-pub(crate) use value::Value;
+use settings_table::{KNOBS, SettingDefinition, SettingKind};
+pub(crate) use value::SettingValue;
 
 /// What every environment variable of ours begins with.
 pub(crate) const ENV_PREFIX: &str = "TENURE_";
@@ -47,14 +47,14 @@ const ENV_OTHERS: [&str; 14] = [
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     Flag,
     Env,
     File,
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Flag => "flag",
@@ -67,7 +67,7 @@ impl fmt::Display for Source {
 
 /// Everything that the configuration is made from.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct ConfigSources {
     /// Flags by the name of their setting.
     pub(crate) flags: BTreeMap<&'static str, String>,
     /// Those of `flags` that were given by `--set`.
@@ -78,7 +78,7 @@ pub(crate) struct Sources {
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// Sources with the configuration files that apply: the file of the flag, else that of `TENURE_CONFIG`, else the
     /// user's `tenure/config.toml` and `./tenure.toml`, as far as they exist. An empty name stands for no file.
     pub(crate) fn new(
@@ -117,21 +117,21 @@ impl Sources {
 /// The configuration. Each value fits its setting; whether they fit together, [`Config::timing`] says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
-    given: BTreeMap<&'static str, (Value, Source)>,
+    given: BTreeMap<&'static str, (SettingValue, ValueSource)>,
     /// Answer of the store itself, if it was asked.
     asked: OnceLock<StoreInfo>,
 }
 
 /// A setting as `config show` shows it.
-pub(crate) struct Effective {
-    pub(crate) knob: &'static Knob,
-    pub(crate) value: Option<Value>,
-    pub(crate) source: Source,
+pub(crate) struct EffectiveSetting {
+    pub(crate) knob: &'static SettingDefinition,
+    pub(crate) value: Option<SettingValue>,
+    pub(crate) source: ValueSource,
 }
 
 impl Config {
     /// Reads all sources; reports every problem of every source.
-    pub(crate) fn load(sources: &Sources) -> Result<Self, Vec<String>> {
+    pub(crate) fn load(sources: &ConfigSources) -> Result<Self, Vec<String>> {
         match Self::read(sources) {
             (config, problems) if problems.is_empty() => Ok(config),
             (_, problems) => Err(problems),
@@ -139,7 +139,7 @@ impl Config {
     }
 
     /// As [`Config::load`], and in addition everything that does not fit together, as far as it can be read.
-    pub(crate) fn check(sources: &Sources) -> Result<(Self, Timing), Vec<String>> {
+    pub(crate) fn check(sources: &ConfigSources) -> Result<(Self, Timing), Vec<String>> {
         let (config, mut problems) = Self::read(sources);
         problems.extend(config.plan().err().unwrap_or_default());
         match config.fit() {
@@ -158,7 +158,7 @@ impl Config {
         }
     }
 
-    fn read(sources: &Sources) -> (Self, Vec<String>) {
+    fn read(sources: &ConfigSources) -> (Self, Vec<String>) {
         let mut config = Self::default();
         let mut problems = Vec::new();
         for path in &sources.files {
@@ -172,7 +172,7 @@ impl Config {
                     false => format!("--{}", knob.flag()),
                 };
                 let value = value::from_text(knob, text);
-                config.take(knob, value, Source::Flag, &at, &mut problems);
+                config.take(knob, value, ValueSource::Flag, &at, &mut problems);
             }
         }
         (config, problems)
@@ -180,9 +180,9 @@ impl Config {
 
     fn take(
         &mut self,
-        knob: &'static Knob,
-        value: Result<Value, String>,
-        source: Source,
+        knob: &'static SettingDefinition,
+        value: Result<SettingValue, String>,
+        source: ValueSource,
         at: &str,
         problems: &mut Vec<String>,
     ) {
@@ -205,7 +205,7 @@ impl Config {
             Err(e) => return problems.push(format!("{shown} is not TOML: {e}")),
         };
         for (key, value) in &table {
-            if key == leasing::SECTION {
+            if key == worker_ownership::SECTION {
                 self.read_worker(&shown.to_string(), value, problems);
                 continue;
             }
@@ -215,7 +215,7 @@ impl Config {
                     self.take(
                         knob,
                         value::from_toml(knob, value),
-                        Source::File,
+                        ValueSource::File,
                         &at,
                         problems,
                     );
@@ -237,7 +237,7 @@ impl Config {
                     self.take(
                         knob,
                         value::from_text(knob, text),
-                        Source::Env,
+                        ValueSource::Env,
                         name,
                         problems,
                     );
@@ -258,13 +258,13 @@ impl Config {
     /// The text of a setting that is one.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         match self.given.get(name) {
-            Some((Value::Text(text), _)) => Some(text),
+            Some((SettingValue::Text(text), _)) => Some(text),
             _ => None,
         }
     }
 
     /// The value of a setting that was given.
-    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn value(&self, name: &str) -> Option<&SettingValue> {
         self.given.get(name).map(|(value, _)| value)
     }
 
@@ -295,9 +295,15 @@ impl Config {
         }
         for knob in KNOBS {
             match (&knob.kind, self.given.get(knob.name).map(|(v, _)| v)) {
-                (Kind::Time(set, _), Some(Value::Time(time))) => set(&mut settings, *time),
-                (Kind::Count(set, _), Some(Value::Count(count))) => set(&mut settings, *count),
-                (Kind::Switch(set, _), Some(Value::Switch(switch))) => set(&mut settings, *switch),
+                (SettingKind::Time(set, _), Some(SettingValue::Time(time))) => {
+                    set(&mut settings, *time)
+                }
+                (SettingKind::Count(set, _), Some(SettingValue::Count(count))) => {
+                    set(&mut settings, *count)
+                }
+                (SettingKind::Switch(set, _), Some(SettingValue::Switch(switch))) => {
+                    set(&mut settings, *switch)
+                }
                 _ => {}
             }
         }
@@ -326,21 +332,21 @@ impl Config {
     }
 
     /// Every setting with its value and where that comes from. Secrets are left out.
-    pub(crate) fn effective(&self, timing: &Timing) -> Vec<Effective> {
+    pub(crate) fn effective(&self, timing: &Timing) -> Vec<EffectiveSetting> {
         KNOBS
             .iter()
             .map(|knob| {
                 let (value, source) = match self.given.get(knob.name) {
                     Some((value, source)) => (Some(value.clone()), source.clone()),
-                    None => (default_of(knob, timing), Source::Default),
+                    None => (default_of(knob, timing), ValueSource::Default),
                 };
                 let value = match (&knob.kind, value) {
-                    (Kind::Url, Some(Value::Text(url))) => {
-                        Some(Value::Text(tenure_store::redacted(&url)))
+                    (SettingKind::Url, Some(SettingValue::Text(url))) => {
+                        Some(SettingValue::Text(tenure_store::redacted(&url)))
                     }
                     (_, value) => value,
                 };
-                Effective {
+                EffectiveSetting {
                     knob,
                     value,
                     source,
@@ -350,11 +356,11 @@ impl Config {
     }
 }
 
-fn default_of(knob: &Knob, timing: &Timing) -> Option<Value> {
+fn default_of(knob: &SettingDefinition, timing: &Timing) -> Option<SettingValue> {
     Some(match knob.kind {
-        Kind::Time(_, get) => Value::Time(get(timing)),
-        Kind::Count(_, get) => Value::Count(get(timing)),
-        Kind::Switch(_, get) => Value::Switch(get(timing)),
+        SettingKind::Time(_, get) => SettingValue::Time(get(timing)),
+        SettingKind::Count(_, get) => SettingValue::Count(get(timing)),
+        SettingKind::Switch(_, get) => SettingValue::Switch(get(timing)),
         _ => value::from_text(knob, knob.default_text()?).ok()?,
     })
 }

@@ -10,8 +10,8 @@ use tenure_core::node::weight_without_effect;
 use tenure_core::plan::{BalanceBy, Budgets, ZoneRule};
 use tenure_core::record::{AssignedBy, KeyspaceRecord, PlanningSettings, Record};
 
-use super::settings_table::{KNOBS, Kind, Knob};
-use super::{Config, Source, Value, settings_table};
+use super::settings_table::{KNOBS, SettingDefinition, SettingKind};
+use super::{Config, SettingValue, ValueSource, settings_table};
 use crate::cluster_client::ClusterClient;
 use crate::exit::Exit;
 
@@ -162,21 +162,21 @@ fn zone_text(rule: &ZoneRule) -> String {
 pub(crate) fn unset(spec: &mut PlanningSettings, name: &str) -> Option<()> {
     let knob = settings_table::find(name).filter(|knob| knob.is_plan())?;
     match knob.kind {
-        Kind::PlanTime(set) => set(spec, None),
-        Kind::PlanCount(set) => set(spec, None),
+        SettingKind::PlanTime(set) => set(spec, None),
+        SettingKind::PlanCount(set) => set(spec, None),
         // Taking something back is never wrong.
-        Kind::PlanText(set) => drop(set(spec, None)),
+        SettingKind::PlanText(set) => drop(set(spec, None)),
         _ => {}
     }
     Some(())
 }
 
-fn set(knob: &Knob, spec: &mut PlanningSettings, value: &Value) {
+fn set(knob: &SettingDefinition, spec: &mut PlanningSettings, value: &SettingValue) {
     match (&knob.kind, value) {
-        (Kind::PlanTime(set), Value::Time(time)) => set(spec, Some(*time)),
-        (Kind::PlanCount(set), Value::Count(count)) => set(spec, Some(*count)),
+        (SettingKind::PlanTime(set), SettingValue::Time(time)) => set(spec, Some(*time)),
+        (SettingKind::PlanCount(set), SettingValue::Count(count)) => set(spec, Some(*count)),
         // It was checked when it was read.
-        (Kind::PlanText(set), Value::Text(text)) => drop(set(spec, Some(text))),
+        (SettingKind::PlanText(set), SettingValue::Text(text)) => drop(set(spec, Some(text))),
         _ => {}
     }
 }
@@ -242,7 +242,7 @@ impl Config {
             )));
         }
         let weight = match self.value("weight") {
-            Some(Value::Count(weight)) => Some(*weight),
+            Some(SettingValue::Count(weight)) => Some(*weight),
             _ => None,
         };
         match weight_without_effect(weight, [(record.assigned_by, &record.planning)]) {
@@ -256,13 +256,13 @@ impl Config {
         &self,
         base: PlanningSettings,
     ) -> Result<PlanningSettings, Vec<String>> {
-        self.plan_from(base, |source| *source == Source::Flag)
+        self.plan_from(base, |source| *source == ValueSource::Flag)
     }
 
     fn plan_from(
         &self,
         mut spec: PlanningSettings,
-        counts: impl Fn(&Source) -> bool,
+        counts: impl Fn(&ValueSource) -> bool,
     ) -> Result<PlanningSettings, Vec<String>> {
         for knob in KNOBS.iter().filter(|knob| knob.is_plan()) {
             if let Some((value, source)) = self.given.get(knob.name)

@@ -8,14 +8,14 @@ use tenure_core::settings::{Settings, Timing};
 use super::planning;
 
 /// One setting. `renew_interval` in the file is `--renew-interval` as a flag and `TENURE_RENEW_INTERVAL` in the environment.
-pub(crate) struct Knob {
+pub(crate) struct SettingDefinition {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SettingKind,
     pub(crate) help: &'static str,
 }
 
 /// What a setting is, and for those of [`Settings`] where it goes to and how its checked value is read back.
-pub(crate) enum Kind {
+pub(crate) enum SettingKind {
     /// A duration of [`Settings`].
     Time(fn(&mut Settings, Duration), fn(&Timing) -> Duration),
     /// A number of [`Settings`].
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
     Seconds,
 }
 
-impl Knob {
+impl SettingDefinition {
     /// The environment variable.
     pub(crate) fn env(&self) -> String {
         format!("{}{}", super::ENV_PREFIX, self.name.to_uppercase())
@@ -73,14 +73,19 @@ impl Knob {
 
     /// Whether every command takes it.
     pub(crate) fn is_global(&self) -> bool {
-        matches!(self.kind, Kind::Url | Kind::Cluster | Kind::Filter)
+        matches!(
+            self.kind,
+            SettingKind::Url | SettingKind::Cluster | SettingKind::Filter
+        )
     }
 
     /// Whether processes offer it as a flag. Rare settings are set by file, environment or `--set`.
     pub(crate) fn is_common(&self) -> bool {
         const TIMES: [&str; 3] = ["ttl", "drain_timeout", "load_timeout"];
         match self.kind {
-            Kind::Time(..) | Kind::Count(..) | Kind::Switch(..) => TIMES.contains(&self.name),
+            SettingKind::Time(..) | SettingKind::Count(..) | SettingKind::Switch(..) => {
+                TIMES.contains(&self.name)
+            }
             _ => true,
         }
     }
@@ -89,13 +94,13 @@ impl Knob {
     pub(crate) fn is_plan(&self) -> bool {
         matches!(
             self.kind,
-            Kind::PlanTime(_) | Kind::PlanCount(_) | Kind::PlanText(_)
+            SettingKind::PlanTime(_) | SettingKind::PlanCount(_) | SettingKind::PlanText(_)
         )
     }
 
     /// Whether it says how a worker of a queue comes by shards.
     pub(crate) fn is_leasing(&self) -> bool {
-        self.name.starts_with(super::leasing::PREFIX)
+        self.name.starts_with(super::worker_ownership::PREFIX)
     }
 
     /// Whether it matters to a worker of a queue.
@@ -117,7 +122,10 @@ impl Knob {
             "take_timeout",
         ];
         let of_shards = self.name.starts_with("claim_") || self.name.starts_with("load_");
-        let of_owners = matches!(self.kind, Kind::Weight | Kind::Limit | Kind::Labels);
+        let of_owners = matches!(
+            self.kind,
+            SettingKind::Weight | SettingKind::Limit | SettingKind::Labels
+        );
         !self.is_plan()
             && !self.is_leasing()
             && !of_owners
@@ -146,31 +154,34 @@ impl Knob {
     /// What stands for the value in `--help`.
     pub(crate) fn value_name(&self) -> &'static str {
         match self.kind {
-            Kind::Time(..) | Kind::PlanTime(_) => "DURATION",
-            Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_) => "NUMBER",
-            Kind::Seconds => "SECONDS",
-            Kind::Labels => "NAME=VALUE,…",
-            Kind::PlanText(_) => "RULE",
-            Kind::Switch(..) | Kind::YesNo | Kind::OnOff => "true|false",
-            Kind::Rejoin => "auto|manual",
-            Kind::Url => "URL",
-            Kind::Cluster | Kind::Node => "NAME",
-            Kind::Text => "TEXT",
-            Kind::Directory => "DIR",
-            Kind::File => "FILE",
-            Kind::Address => "ADDR",
-            Kind::Filter => "FILTER",
+            SettingKind::Time(..) | SettingKind::PlanTime(_) => "DURATION",
+            SettingKind::Count(..)
+            | SettingKind::Weight
+            | SettingKind::Limit
+            | SettingKind::PlanCount(_) => "NUMBER",
+            SettingKind::Seconds => "SECONDS",
+            SettingKind::Labels => "NAME=VALUE,…",
+            SettingKind::PlanText(_) => "RULE",
+            SettingKind::Switch(..) | SettingKind::YesNo | SettingKind::OnOff => "true|false",
+            SettingKind::Rejoin => "auto|manual",
+            SettingKind::Url => "URL",
+            SettingKind::Cluster | SettingKind::Node => "NAME",
+            SettingKind::Text => "TEXT",
+            SettingKind::Directory => "DIR",
+            SettingKind::File => "FILE",
+            SettingKind::Address => "ADDR",
+            SettingKind::Filter => "FILTER",
         }
     }
 
     /// The value when nothing says otherwise and it is not a time or limit; `None`: there is none.
     pub(crate) fn default_text(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::Weight => Some("100"),
-            Kind::Filter => Some("warn"),
-            Kind::Rejoin => Some("auto"),
-            Kind::YesNo => Some("false"),
-            Kind::OnOff => Some("true"),
+            SettingKind::Weight => Some("100"),
+            SettingKind::Filter => Some("warn"),
+            SettingKind::Rejoin => Some("auto"),
+            SettingKind::YesNo => Some("false"),
+            SettingKind::OnOff => Some("true"),
             _ if self.is_plan() => planning::default_text(self.name),
             _ => None,
         }
@@ -178,78 +189,90 @@ impl Knob {
 }
 
 /// The setting of this name.
-pub(crate) fn find(name: &str) -> Option<&'static Knob> {
+pub(crate) fn find(name: &str) -> Option<&'static SettingDefinition> {
     KNOBS.iter().find(|knob| knob.name == name)
 }
 
-const fn knob(name: &'static str, kind: Kind, help: &'static str) -> Knob {
-    Knob { name, kind, help }
+const fn knob(name: &'static str, kind: SettingKind, help: &'static str) -> SettingDefinition {
+    SettingDefinition { name, kind, help }
 }
 
 /// All settings, in the order in which they are shown.
-pub(crate) const KNOBS: &[Knob] = &[
-    knob("store", Kind::Url, "Store URL, such as sqlite:shop.db"),
-    knob("cluster", Kind::Cluster, "Cluster name"),
-    knob("node", Kind::Node, "Stable node name"),
-    knob("zone", Kind::Text, "Failure domain of the node"),
+pub(crate) const KNOBS: &[SettingDefinition] = &[
+    knob(
+        "store",
+        SettingKind::Url,
+        "Store URL, such as sqlite:shop.db",
+    ),
+    knob("cluster", SettingKind::Cluster, "Cluster name"),
+    knob(
+        "node",
+        SettingKind::Node,
+        "Name of the node; must stay the same across restarts",
+    ),
+    knob(
+        "zone",
+        SettingKind::Text,
+        "Zone of the node, such as a rack or availability zone",
+    ),
     knob(
         "weight",
-        Kind::Weight,
-        "Relative share of the shards; 100 is the default weight",
+        SettingKind::Weight,
+        "Relative share of the shards; a node with 200 gets twice as many as one with 100, the default",
     ),
     knob(
         "capacity",
-        Kind::Limit,
+        SettingKind::Limit,
         "Maximum number of shards that the node owns",
     ),
     knob(
         "labels",
-        Kind::Labels,
+        SettingKind::Labels,
         "Labels of the node, such as disk=ssd,arch=arm; keyspaces can require labels",
     ),
     knob(
         "data_dir",
-        Kind::Directory,
+        SettingKind::Directory,
         "Data directory of the node; lets a restarted node claim its shards again immediately",
     ),
     knob(
         "rejoin",
-        Kind::Rejoin,
-        "Mode after the session expired while other nodes ran: auto (active) or manual (drained until `tenure node resume`)",
+        SettingKind::Rejoin,
+        "Behavior after the session expired while other nodes ran: auto (own shards again) or manual (own none until `tenure node resume`)",
     ),
     knob(
         "start_drained",
-        Kind::YesNo,
-        "Start drained on the first start, until `tenure node resume`",
+        SettingKind::YesNo,
+        "Own no shards after the first start of the node until `tenure node resume`",
     ),
     knob(
         "admin_addr",
-        Kind::Address,
+        SettingKind::Address,
         "Address for metrics and health checks, such as :9464 (loopback) or 0.0.0.0:9464",
     ),
     knob(
         "trace",
-        Kind::File,
+        SettingKind::File,
         "Write a trace of all steps of the node to this file, for `tenure sim validate`",
     ),
     knob(
         "log",
-        Kind::Filter,
+        SettingKind::Filter,
         "Log filter, such as info or tenure=debug",
     ),
     knob(
         "ttl",
-        Kind::Time(|s, v| s.ttl = v, |t| t.ttl),
-        "Lifetime of a session after its last renewal",
+        SettingKind::Time(|s, v| s.ttl = v, |t| t.ttl),
+        "Time without renewal after which the session of a node expires and other nodes claim its shards",
     ),
     knob(
         "renew_interval",
-        Kind::Time(|s, v| s.renew_interval = Some(v), |t| t.renew_interval),
+        SettingKind::Time(|s, v| s.renew_interval = Some(v), |t| t.renew_interval),
         "Interval between lease renewals; default: ttl / 6",
     ),
     knob(
         "renew_retry_interval",
-        Kind::Time(
+        SettingKind::Time(
             |s, v| s.renew_retry_interval = Some(v),
             |t| t.renew_retry_interval,
         ),
@@ -257,12 +280,12 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "request_timeout",
-        Kind::Time(|s, v| s.request_timeout = Some(v), |t| t.request_timeout),
+        SettingKind::Time(|s, v| s.request_timeout = Some(v), |t| t.request_timeout),
         "Timeout of a store request; default: ttl / 12",
     ),
     knob(
         "lease_detach_margin",
-        Kind::Time(
+        SettingKind::Time(
             |s, v| s.lease_detach_margin = Some(v),
             |t| t.lease_detach_margin,
         ),
@@ -270,12 +293,12 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "kill_grace",
-        Kind::Time(|s, v| s.kill_grace = Some(v), |t| t.kill_grace),
+        SettingKind::Time(|s, v| s.kill_grace = Some(v), |t| t.kill_grace),
         "Time for cancelled work to stop; default: ttl / 8",
     ),
     knob(
         "clock_drift_max_permille",
-        Kind::Count(
+        SettingKind::Count(
             |s, v| s.clock_drift_max_permille = v,
             |t| t.clock_drift_max_permille,
         ),
@@ -283,7 +306,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "detachment_recover_window",
-        Kind::Time(
+        SettingKind::Time(
             |s, v| s.detachment_recover_window = Some(v),
             |t| t.detachment_recover_window,
         ),
@@ -291,7 +314,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "claim_retry_interval",
-        Kind::Time(
+        SettingKind::Time(
             |s, v| s.claim_retry_interval = v,
             |t| t.claim_retry_interval,
         ),
@@ -299,17 +322,17 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "claim_retry_window",
-        Kind::Time(|s, v| s.claim_retry_window = v, |t| t.claim_retry_window),
+        SettingKind::Time(|s, v| s.claim_retry_window = v, |t| t.claim_retry_window),
         "Duration of the claim retries; 0ms: claim on watch events and ticks only",
     ),
     knob(
         "claim_watch_enabled",
-        Kind::Switch(|s, v| s.claim_watch_enabled = v, |t| t.claim_watch_enabled),
+        SettingKind::Switch(|s, v| s.claim_watch_enabled = v, |t| t.claim_watch_enabled),
         "Claim shards as soon as the watch reports a change",
     ),
     knob(
         "assignment_settle_time",
-        Kind::Time(
+        SettingKind::Time(
             |s, v| s.assignment_settle_time = v,
             |t| t.assignment_settle_time,
         ),
@@ -317,7 +340,7 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "release_batch",
-        Kind::Count(
+        SettingKind::Count(
             |s, v| s.release_batch = v as usize,
             |t| u32::try_from(t.release_batch).unwrap_or(u32::MAX),
         ),
@@ -325,152 +348,152 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     knob(
         "drain_timeout",
-        Kind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
-        "Time for requests in flight to finish before they are cancelled",
+        SettingKind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
+        "Time for running requests to finish before they are cancelled, when a shard leaves the node",
     ),
     knob(
         "router_hold_timeout",
-        Kind::Time(|s, v| s.router_hold_timeout = v, |t| t.router_hold_timeout),
+        SettingKind::Time(|s, v| s.router_hold_timeout = v, |t| t.router_hold_timeout),
         "Maximum time that a move waits for routers to hold requests",
     ),
     knob(
         "take_timeout",
-        Kind::Time(|s, v| s.take_timeout = v, |t| t.take_timeout),
+        SettingKind::Time(|s, v| s.take_timeout = v, |t| t.take_timeout),
         "Maximum time that a move waits for the target to take the sealed shard",
     ),
     knob(
         "move_retry_max",
-        Kind::Time(|s, v| s.move_retry_max = v, |t| t.move_retry_max),
+        SettingKind::Time(|s, v| s.move_retry_max = v, |t| t.move_retry_max),
         "Maximum wait before an aborted move is retried",
     ),
     knob(
         "tick_interval",
-        Kind::Time(|s, v| s.tick_interval = Some(v), |t| t.tick_interval),
+        SettingKind::Time(|s, v| s.tick_interval = Some(v), |t| t.tick_interval),
         "Interval between scans of all shards; default: 4 x ttl",
     ),
     knob(
         "relist_interval",
-        Kind::Time(|s, v| s.relist_interval = Some(v), |t| t.relist_interval),
+        SettingKind::Time(|s, v| s.relist_interval = Some(v), |t| t.relist_interval),
         "Interval between complete lists of the store; default: 24 x ttl",
     ),
     knob(
         "stall_limit",
-        Kind::Time(|s, v| s.stall_limit = Some(v), |t| t.stall_limit),
+        SettingKind::Time(|s, v| s.stall_limit = Some(v), |t| t.stall_limit),
         "Maximum time without progress of the application's runtime before renewals stop; default: ttl",
     ),
     knob(
         "load_timeout",
-        Kind::Time(|s, v| s.load_timeout = v, |t| t.load_timeout),
-        "Timeout of a shard load",
+        SettingKind::Time(|s, v| s.load_timeout = v, |t| t.load_timeout),
+        "Maximum time to load a shard; a load that takes longer has failed",
     ),
     knob(
         "load_retry_min",
-        Kind::Time(|s, v| s.load_retry_min = v, |t| t.load_retry_min),
+        SettingKind::Time(|s, v| s.load_retry_min = v, |t| t.load_retry_min),
         "Wait after the first failed load; doubles after each failure",
     ),
     knob(
         "load_retry_max",
-        Kind::Time(|s, v| s.load_retry_max = v, |t| t.load_retry_max),
+        SettingKind::Time(|s, v| s.load_retry_max = v, |t| t.load_retry_max),
         "Maximum wait after a failed load",
     ),
     knob(
         "load_attempts",
-        Kind::Count(|s, v| s.load_attempts = v, |t| t.load_attempts),
+        SettingKind::Count(|s, v| s.load_attempts = v, |t| t.load_attempts),
         "Number of failed loads after which another node may load the shard",
     ),
     knob(
         "policy",
-        Kind::PlanText(planning::policy),
+        SettingKind::PlanText(planning::policy),
         "Placement policy: sticky, rendezvous or jump",
     ),
     knob(
         "balance_by",
-        Kind::PlanText(planning::measure),
+        SettingKind::PlanText(planning::measure),
         "Quantity that the sticky policy balances: shards or cost",
     ),
     knob(
         "planning_settle_time",
-        Kind::PlanTime(|p, v| p.settle_time = v),
-        "Time without membership changes before the leader moves shards for balance",
+        SettingKind::PlanTime(|p, v| p.settle_time = v),
+        "Time without nodes joining or leaving before the leader moves shards for balance",
     ),
     knob(
         "rejoin_after",
-        Kind::PlanTime(|p, v| p.rejoin_after = v),
-        "Wait before a returning node is assigned shards; doubles after each absence",
+        SettingKind::PlanTime(|p, v| p.rejoin_after = v),
+        "Time before a returning node is assigned shards; doubles after each absence",
     ),
     knob(
         "failover_after",
-        Kind::PlanTime(|p, v| p.failover_after = v),
-        "Wait before a shard of an ended session is assigned to another node",
+        SettingKind::PlanTime(|p, v| p.failover_after = v),
+        "Time before the shards of an ended session are assigned to other nodes",
     ),
     knob(
         "cool_down",
-        Kind::PlanTime(|p, v| p.cool_down = v),
+        SettingKind::PlanTime(|p, v| p.cool_down = v),
         "Minimum time between two moves of the same shard for balance",
     ),
     knob(
         "band_shards",
-        Kind::PlanCount(|p, v| p.band_shards = v),
+        SettingKind::PlanCount(|p, v| p.band_shards = v),
         "Tolerated deviation from the target number of shards before balancing starts",
     ),
     knob(
         "band_cost_permille",
-        Kind::PlanCount(|p, v| p.band_cost_permille = v),
+        SettingKind::PlanCount(|p, v| p.band_cost_permille = v),
         "Tolerated deviation from the target cost before balancing starts, in parts per thousand",
     ),
     knob(
         "cost_floor",
-        Kind::PlanCount(|p, v| p.cost_floor = v),
-        "Base cost of every shard, added to its reported cost, in the same unit",
+        SettingKind::PlanCount(|p, v| p.cost_floor = v),
+        "Cost added to the reported cost of every shard, in the same unit",
     ),
     knob(
         "cost_window",
-        Kind::PlanTime(|p, v| p.cost_window = v),
-        "Time over which reported costs are averaged",
+        SettingKind::PlanTime(|p, v| p.cost_window = v),
+        "Length of time over which reported costs are averaged",
     ),
     knob(
         "budget_total",
-        Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.total)),
+        SettingKind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.total)),
         "Maximum number of concurrent moves",
     ),
     knob(
         "budget_per_source",
-        Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_source)),
+        SettingKind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_source)),
         "Maximum number of concurrent moves from one node",
     ),
     knob(
         "budget_per_target",
-        Kind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_target)),
+        SettingKind::PlanCount(|p, v| planning::budget(p, v, |b| &mut b.per_target)),
         "Maximum number of concurrent moves to one node",
     ),
     knob(
         "zones",
-        Kind::PlanText(planning::zones),
+        SettingKind::PlanText(planning::zones),
         "Zone rule: any, spread:PERCENT (maximum share of one zone) or prefer:ZONE,... (best first)",
     ),
     knob(
         "required_labels",
-        Kind::PlanText(planning::required_labels),
+        SettingKind::PlanText(planning::required_labels),
         "Labels that a node needs to own shards, such as disk=ssd",
     ),
     knob(
         "worker_ownership",
-        Kind::OnOff,
+        SettingKind::OnOff,
         "Let the worker own shards and poll only those; otherwise it polls random shards",
     ),
     knob(
         "worker_ownership_shards_per_worker",
-        Kind::Limit,
+        SettingKind::Limit,
         "Maximum number of shards polled per round; default: 16",
     ),
     knob(
         "worker_ownership_ttl_secs",
-        Kind::Seconds,
+        SettingKind::Seconds,
         "Lifetime of the worker's session after a renewal; default: suggested by the store",
     ),
     knob(
         "worker_ownership_renew_secs",
-        Kind::Seconds,
+        SettingKind::Seconds,
         "Interval between renewals of that session; default: a sixth of its lifetime",
     ),
 ];

@@ -6,24 +6,28 @@ use tenure_core::record::PlanningSettings;
 use super::*;
 
 /// Two values that differ from the default and from each other, as the file and as text would have them.
-fn samples(knob: &Knob) -> [(&'static str, &'static str); 3] {
+fn samples(knob: &SettingDefinition) -> [(&'static str, &'static str); 3] {
     match (knob.name, &knob.kind) {
-        (_, Kind::Time(..) | Kind::PlanTime(_)) => {
+        (_, SettingKind::Time(..) | SettingKind::PlanTime(_)) => {
             [("\"7s\"", "7s"), ("\"8s\"", "8s"), ("\"9s\"", "9s")]
         }
-        (_, Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_)) => {
-            [("7", "7"), ("8", "8"), ("9", "9")]
-        }
-        (_, Kind::Seconds) => [("7", "7s"), ("8", "8s"), ("9.5", "9500ms")],
-        (_, Kind::OnOff) => [("false", "false"), ("true", "true"), ("false", "false")],
+        (
+            _,
+            SettingKind::Count(..)
+            | SettingKind::Weight
+            | SettingKind::Limit
+            | SettingKind::PlanCount(_),
+        ) => [("7", "7"), ("8", "8"), ("9", "9")],
+        (_, SettingKind::Seconds) => [("7", "7s"), ("8", "8s"), ("9.5", "9500ms")],
+        (_, SettingKind::OnOff) => [("false", "false"), ("true", "true"), ("false", "false")],
         // Two values are all there are: the third is the first again.
-        (_, Kind::YesNo) => [("true", "true"), ("false", "false"), ("true", "true")],
-        (_, Kind::Rejoin) => [
+        (_, SettingKind::YesNo) => [("true", "true"), ("false", "false"), ("true", "true")],
+        (_, SettingKind::Rejoin) => [
             ("\"manual\"", "manual"),
             ("\"auto\"", "auto"),
             ("\"manual\"", "manual"),
         ],
-        (_, Kind::Switch(..)) => [("false", "false"), ("true", "true"), ("false", "false")],
+        (_, SettingKind::Switch(..)) => [("false", "false"), ("true", "true"), ("false", "false")],
         ("store", _) => [
             ("\"sqlite:a.db\"", "sqlite:a.db"),
             ("\"sqlite:b.db\"", "sqlite:b.db"),
@@ -66,13 +70,13 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn given(config: &Config, knob: &Knob) -> Option<(String, Source)> {
+fn given(config: &Config, knob: &SettingDefinition) -> Option<(String, ValueSource)> {
     let (value, source) = config.given.get(knob.name)?;
     Some((value.to_string(), source.clone()))
 }
 
 /// What reaches the settings, for those knobs that are settings.
-fn in_settings(config: &Config, knob: &Knob) -> Option<String> {
+fn in_settings(config: &Config, knob: &SettingDefinition) -> Option<String> {
     let settings = config.settings();
     // A ttl so long that no relation is broken by a single value; only reading back matters here.
     let timing = match settings.check(Duration::ZERO) {
@@ -94,28 +98,28 @@ fn file_environment_and_flag_each_take_effect_for_every_knob_and_in_this_order()
     for knob in KNOBS {
         let [(toml, in_file), (_, in_env), (_, in_flag)] = samples(knob);
         let file = file(&format!("{} = {toml}\n", knob.name));
-        let mut sources = Sources {
+        let mut sources = ConfigSources {
             files: vec![file.path().to_owned()],
-            ..Sources::default()
+            ..ConfigSources::default()
         };
-        let load = |sources: &Sources| given(&Config::load(sources).unwrap(), knob);
+        let load = |sources: &ConfigSources| given(&Config::load(sources).unwrap(), knob);
         assert_eq!(
             load(&sources),
-            Some((in_file.into(), Source::File)),
+            Some((in_file.into(), ValueSource::File)),
             "{}",
             knob.name
         );
         sources.env.push((knob.env(), in_env.into()));
         assert_eq!(
             load(&sources),
-            Some((in_env.into(), Source::Env)),
+            Some((in_env.into(), ValueSource::Env)),
             "{}",
             knob.name
         );
         sources.flags.insert(knob.name, in_flag.into());
         assert_eq!(
             load(&sources),
-            Some((in_flag.into(), Source::Flag)),
+            Some((in_flag.into(), ValueSource::Flag)),
             "{}",
             knob.name
         );
@@ -127,18 +131,18 @@ fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
     for knob in KNOBS {
         if !matches!(
             knob.kind,
-            Kind::Time(..) | Kind::Count(..) | Kind::Switch(..)
+            SettingKind::Time(..) | SettingKind::Count(..) | SettingKind::Switch(..)
         ) {
             continue;
         }
         let [_, (_, text), _] = samples(knob);
         let text = match knob.kind {
-            Kind::Switch(..) => "false",
+            SettingKind::Switch(..) => "false",
             _ => text,
         };
-        let sources = Sources {
+        let sources = ConfigSources {
             flags: BTreeMap::from([(knob.name, text.to_owned())]),
-            ..Sources::default()
+            ..ConfigSources::default()
         };
         let changed = Config::load(&sources).unwrap();
         assert_ne!(changed.settings(), Settings::default(), "{}", knob.name);
@@ -154,9 +158,9 @@ fn every_knob_of_the_settings_reaches_its_own_setting_and_no_other() {
 /// What a single flag makes of the way in which a keyspace is planned.
 fn planned(name: &'static str, text: &str) -> PlanningSettings {
     let flags = BTreeMap::from([(name, text.to_owned())]);
-    let sources = Sources {
+    let sources = ConfigSources {
         flags,
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     Config::load(&sources).unwrap().plan().unwrap()
 }
@@ -227,7 +231,7 @@ fn every_setting_has_a_knob() {
 
 fn problems(file_text: &str, env: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Vec<String> {
     let file = file(file_text);
-    let sources = Sources {
+    let sources = ConfigSources {
         set: BTreeSet::new(),
         files: vec![file.path().to_owned()],
         env: env
@@ -278,9 +282,9 @@ fn every_problem_of_every_source_is_reported_at_once() {
 
 #[test]
 fn a_file_that_is_missing_or_is_not_toml_is_named() {
-    let sources = Sources {
+    let sources = ConfigSources {
         files: vec![PathBuf::from("nowhere/shop.toml")],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let all = Config::load(&sources).unwrap_err();
     assert!(
@@ -297,7 +301,7 @@ fn a_file_that_is_missing_or_is_not_toml_is_named() {
 #[test]
 fn files_are_found_by_flag_then_environment_then_at_their_usual_places() {
     let (one, two) = (file("zone = \"one\""), file("zone = \"two\""));
-    let zone = |sources: &Sources| {
+    let zone = |sources: &ConfigSources| {
         let config = Config::load(sources).unwrap();
         config.text("zone").map(ToOwned::to_owned)
     };
@@ -308,7 +312,7 @@ fn files_are_found_by_flag_then_environment_then_at_their_usual_places() {
     let find = |env: &[(&str, &str)], flag: Option<&std::path::Path>| {
         let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         let flag = flag.map(ToOwned::to_owned);
-        Sources::new(BTreeMap::new(), BTreeSet::new(), env.collect(), flag)
+        ConfigSources::new(BTreeMap::new(), BTreeSet::new(), env.collect(), flag)
     };
     let at_home = ("HOME", home.path().to_str().unwrap());
     let by_env = (ENV_FILE, one.path().to_str().unwrap());
@@ -324,9 +328,9 @@ fn files_are_found_by_flag_then_environment_then_at_their_usual_places() {
     assert_eq!(zone(&flagged), Some("two".to_owned()));
     assert_eq!(zone(&find(&[at_home, (ENV_FILE, "")], None)), None);
     assert_eq!(zone(&find(&[at_home, by_env], Some("".as_ref()))), None);
-    let layered = Sources {
+    let layered = ConfigSources {
         files: vec![one.path().to_owned(), two.path().to_owned()],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     assert_eq!(
         zone(&layered),
@@ -338,9 +342,9 @@ fn files_are_found_by_flag_then_environment_then_at_their_usual_places() {
 #[test]
 fn settings_that_do_not_fit_together_are_named_with_their_source() {
     let config = |flags: &[(&'static str, &str)]| {
-        Config::load(&Sources {
+        Config::load(&ConfigSources {
             flags: flags.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(),
-            ..Sources::default()
+            ..ConfigSources::default()
         })
         .unwrap()
     };
@@ -366,8 +370,8 @@ fn settings_that_do_not_fit_together_are_named_with_their_source() {
 #[test]
 fn what_is_shown_holds_no_secret() {
     let mut config = Config::default();
-    let url = Value::Text("postgres://u:hunter2@h/x?password=hunter2".to_owned());
-    config.given.insert("store", (url, Source::Flag));
+    let url = SettingValue::Text("postgres://u:hunter2@h/x?password=hunter2".to_owned());
+    config.given.insert("store", (url, ValueSource::Flag));
     let timing = config.timing().unwrap();
     let shown: Vec<String> = config
         .effective(&timing)
@@ -380,7 +384,7 @@ fn what_is_shown_holds_no_secret() {
 
 #[test]
 fn what_does_not_fit_together_is_told_along_with_what_cannot_be_read() {
-    let sources = Sources {
+    let sources = ConfigSources {
         flags: [
             ("ttl", "100ms"),
             ("store", "sqlite:x.db"),
@@ -388,7 +392,7 @@ fn what_does_not_fit_together_is_told_along_with_what_cannot_be_read() {
         ]
         .map(|(k, v)| (k, v.to_owned()))
         .into(),
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let all = Config::check(&sources).unwrap_err();
     assert_eq!(all.len(), 2, "{all:?}");
@@ -406,9 +410,9 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
     let text = "[worker.ownership]\nenabled = false\nshards_per_worker = 4\n\
         ttl_secs = 30\nrenew_interval_secs = 2.5\n";
     let section = file(text);
-    let by_file = Sources {
+    let by_file = ConfigSources {
         files: vec![section.path().to_owned()],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let pairs = [
         (ENV_ENABLED, "0"),
@@ -416,9 +420,9 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
         (ENV_TTL, "30"),
         (ENV_RENEW, "2.5"),
     ];
-    let by_env = Sources {
+    let by_env = ConfigSources {
         env: pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec(),
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let wanted = OwnershipSettings {
         enabled: false,
@@ -429,12 +433,12 @@ fn the_section_of_a_worker_says_the_same_as_its_settings() {
     for sources in [by_file, by_env] {
         assert_eq!(Config::load(&sources).unwrap().leasing(), wanted);
     }
-    let nothing = Config::load(&Sources::default()).unwrap();
+    let nothing = Config::load(&ConfigSources::default()).unwrap();
     assert_eq!(nothing.leasing(), OwnershipSettings::default());
     let odd = file("[worker]\nshards = 3\n[worker.ownership]\nttl = 3\nenabled = 1\n");
-    let sources = Sources {
+    let sources = ConfigSources {
         files: vec![odd.path().to_owned()],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let told = Config::load(&sources).unwrap_err().join("\n");
     for part in ["worker.shards", "worker.ownership.ttl", "enabled"] {

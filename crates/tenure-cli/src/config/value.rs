@@ -5,23 +5,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, NodeName};
-use tenure_core::record::{PlanningSettings, Rejoin};
+use tenure_core::record::{PlanningSettings, RejoinMode};
 use tracing_subscriber::EnvFilter;
 
 use super::duration;
 use super::planning;
-use super::settings_table::{Kind, Knob};
+use super::settings_table::{SettingDefinition, SettingKind};
 
 /// A value that fits its setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum SettingValue {
     Time(Duration),
     Count(u32),
     Switch(bool),
     Text(String),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Time(time) => f.write_str(&duration::show(*time)),
@@ -33,38 +33,46 @@ impl fmt::Display for Value {
 }
 
 /// Reads a value that was given as text: a flag or an environment variable.
-pub(crate) fn from_text(knob: &Knob, text: &str) -> Result<Value, String> {
+pub(crate) fn from_text(knob: &SettingDefinition, text: &str) -> Result<SettingValue, String> {
     match knob.kind {
-        Kind::Time(..) | Kind::PlanTime(_) => duration::parse(text).map(Value::Time),
-        Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_) => match text.parse() {
-            Ok(count) => Ok(Value::Count(count)),
+        SettingKind::Time(..) | SettingKind::PlanTime(_) => {
+            duration::parse(text).map(SettingValue::Time)
+        }
+        SettingKind::Count(..)
+        | SettingKind::Weight
+        | SettingKind::Limit
+        | SettingKind::PlanCount(_) => match text.parse() {
+            Ok(count) => Ok(SettingValue::Count(count)),
             Err(_) => Err(format!(
                 "{text:?} is not a whole number from 0 to {}",
                 u32::MAX
             )),
         },
-        Kind::OnOff => match text {
-            "true" | "1" | "on" => Ok(Value::Switch(true)),
-            "false" | "0" | "off" => Ok(Value::Switch(false)),
+        SettingKind::OnOff => match text {
+            "true" | "1" | "on" => Ok(SettingValue::Switch(true)),
+            "false" | "0" | "off" => Ok(SettingValue::Switch(false)),
             _ => Err(format!("{text:?} is neither true (1) nor false (0)")),
         },
-        Kind::Seconds => match text.parse::<f64>() {
+        SettingKind::Seconds => match text.parse::<f64>() {
             Ok(number) => seconds(number)
                 .ok_or_else(|| format!("{text} is not a number of seconds above zero")),
             Err(_) => duration::parse(text),
         }
-        .map(Value::Time),
-        Kind::Switch(..) | Kind::YesNo => match text {
-            "true" => Ok(Value::Switch(true)),
-            "false" => Ok(Value::Switch(false)),
+        .map(SettingValue::Time),
+        SettingKind::Switch(..) | SettingKind::YesNo => match text {
+            "true" => Ok(SettingValue::Switch(true)),
+            "false" => Ok(SettingValue::Switch(false)),
             _ => Err(format!("{text:?} is neither true nor false")),
         },
-        _ => check_text(knob, text).map(|()| Value::Text(text.to_owned())),
+        _ => check_text(knob, text).map(|()| SettingValue::Text(text.to_owned())),
     }
 }
 
 /// Reads a value from the file, where numbers and switches are not text.
-pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, String> {
+pub(crate) fn from_toml(
+    knob: &SettingDefinition,
+    value: &toml::Value,
+) -> Result<SettingValue, String> {
     let wrong = |wanted: &str| {
         Err(format!(
             "{value} has type {}; expected {wanted}",
@@ -73,25 +81,35 @@ pub(crate) fn from_toml(knob: &Knob, value: &toml::Value) -> Result<Value, Strin
     };
     match (&knob.kind, value) {
         (
-            Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_),
+            SettingKind::Count(..)
+            | SettingKind::Weight
+            | SettingKind::Limit
+            | SettingKind::PlanCount(_),
             toml::Value::Integer(n),
         ) => match u32::try_from(*n) {
-            Ok(count) => Ok(Value::Count(count)),
+            Ok(count) => Ok(SettingValue::Count(count)),
             Err(_) => Err(format!("{n} is not a number from 0 to {}", u32::MAX)),
         },
-        (Kind::Count(..) | Kind::Weight | Kind::Limit | Kind::PlanCount(_), _) => {
-            wrong("a whole number without quotes")
-        }
-        (Kind::Switch(..) | Kind::YesNo | Kind::OnOff, toml::Value::Boolean(switch)) => {
-            Ok(Value::Switch(*switch))
-        }
-        (Kind::Seconds, toml::Value::Integer(_) | toml::Value::Float(_)) => {
+        (
+            SettingKind::Count(..)
+            | SettingKind::Weight
+            | SettingKind::Limit
+            | SettingKind::PlanCount(_),
+            _,
+        ) => wrong("a whole number without quotes"),
+        (
+            SettingKind::Switch(..) | SettingKind::YesNo | SettingKind::OnOff,
+            toml::Value::Boolean(switch),
+        ) => Ok(SettingValue::Switch(*switch)),
+        (SettingKind::Seconds, toml::Value::Integer(_) | toml::Value::Float(_)) => {
             from_text(knob, &value.to_string())
         }
-        (Kind::Seconds, _) => wrong("a number of seconds without quotes"),
-        (Kind::Switch(..) | Kind::YesNo | Kind::OnOff, _) => wrong("true or false without quotes"),
+        (SettingKind::Seconds, _) => wrong("a number of seconds without quotes"),
+        (SettingKind::Switch(..) | SettingKind::YesNo | SettingKind::OnOff, _) => {
+            wrong("true or false without quotes")
+        }
         (_, toml::Value::String(text)) => from_text(knob, text),
-        (Kind::Time(..) | Kind::PlanTime(_), _) => {
+        (SettingKind::Time(..) | SettingKind::PlanTime(_), _) => {
             wrong("a duration in quotes, such as \"2500ms\" or \"3s\"")
         }
         _ => wrong("a string in quotes"),
@@ -103,30 +121,32 @@ fn seconds(number: f64) -> Option<Duration> {
     time.filter(|time| !time.is_zero())
 }
 
-fn check_text(knob: &Knob, text: &str) -> Result<(), String> {
+fn check_text(knob: &SettingDefinition, text: &str) -> Result<(), String> {
     match knob.kind {
         // The message of a bad URL names it without its secrets.
-        Kind::Url => match tenure_store::describe(text) {
+        SettingKind::Url => match tenure_store::describe(text) {
             Ok(_) => Ok(()),
             Err(e) => Err(e.to_string()),
         },
-        Kind::Cluster => named(ClusterName::new(text)),
-        Kind::Node => named(NodeName::new(text)),
-        Kind::Address => check_address(text),
-        Kind::Filter => match EnvFilter::try_new(text) {
+        SettingKind::Cluster => named(ClusterName::new(text)),
+        SettingKind::Node => named(NodeName::new(text)),
+        SettingKind::Address => check_address(text),
+        SettingKind::Filter => match EnvFilter::try_new(text) {
             Ok(_) => Ok(()),
             Err(e) => Err(format!(
                 "{text:?} is not a filter: {e}; write a level such as info, or TARGET=LEVEL"
             )),
         },
         _ if text.is_empty() => Err("is empty; omit it instead".to_owned()),
-        Kind::Rejoin => text.parse::<Rejoin>().map(|_| ()),
-        Kind::Labels => planning::labels(text).map(|_| ()),
-        Kind::PlanText(set) => set(&mut PlanningSettings::default(), Some(text)),
-        Kind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => Err(format!(
-            "{text:?} is not a directory; give a directory, or a path that does not exist yet"
-        )),
-        Kind::File if Path::new(text).is_dir() => {
+        SettingKind::Rejoin => text.parse::<RejoinMode>().map(|_| ()),
+        SettingKind::Labels => planning::labels(text).map(|_| ()),
+        SettingKind::PlanText(set) => set(&mut PlanningSettings::default(), Some(text)),
+        SettingKind::Directory if Path::new(text).exists() && !Path::new(text).is_dir() => {
+            Err(format!(
+                "{text:?} is not a directory; give a directory, or a path that does not exist yet"
+            ))
+        }
+        SettingKind::File if Path::new(text).is_dir() => {
             Err(format!("{text:?} is a directory; give a file in it"))
         }
         _ => Ok(()),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, test_kill_process};
 use tempfile::TempDir;
-use tenure_judge::{Demands, Judge, Verdict, read_logs};
+use tenure_judge::{Judge, Requirements, Verdict, read_logs};
 use tenure_sim::validate::validate;
 
 #[path = "../sigstop/mod.rs"]
@@ -142,24 +142,24 @@ impl TestCluster {
     }
 
     /// What the judge says of all that was logged so far.
-    pub(crate) fn verdict(&self, demands: &Demands) -> Verdict {
+    pub(crate) fn verdict(&self, demands: &Requirements) -> Verdict {
         let mut judge = Judge::default();
         match read_logs(&[self.logs()], &mut judge) {
-            Ok(_) | Err(tenure_judge::Trouble::NoLogs(_)) => judge.verdict(demands),
+            Ok(_) | Err(tenure_judge::ReadError::NoLogs(_)) => judge.verdict(demands),
             Err(trouble) => panic!("{trouble}"),
         }
     }
 
-    fn demands(&self) -> Demands {
-        Demands {
+    fn demands(&self) -> Requirements {
+        Requirements {
             restarts: true,
-            ..Demands::of_keyspace("k", self.shards)
+            ..Requirements::of_keyspace("k", self.shards)
         }
     }
 
     /// Nothing speaks against what happened so far.
     pub(crate) fn assert_clean(&self) -> Verdict {
-        let verdict = self.verdict(&Demands {
+        let verdict = self.verdict(&Requirements {
             shards: None,
             ..self.demands()
         });
@@ -184,7 +184,7 @@ impl TestCluster {
     /// Shards on which nobody was alive in the last 300 ms.
     pub(crate) fn uncovered(&self) -> u64 {
         let window = 300_000_000;
-        let verdict = self.verdict(&Demands {
+        let verdict = self.verdict(&Requirements {
             until: Some(now()),
             covered_by: Some(window),
             ..self.demands()

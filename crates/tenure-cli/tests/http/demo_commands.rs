@@ -43,22 +43,28 @@ fn restarts_are_measured_beside_a_load_without_them() {
         "--nodes",
         "2",
     ];
-    let arms = ["--arm", "none", "--arm", "drain+hold+load", "--json"];
-    let (fine, said) = site.run(&[&args[..], &arms].concat());
+    let variants = [
+        "--variant",
+        "none",
+        "--variant",
+        "drain+hold+load",
+        "--json",
+    ];
+    let (fine, said) = site.run(&[&args[..], &variants].concat());
     assert!(fine, "{said}");
     let json = said
         .find('{')
         .zip(said.rfind('}'))
         .map(|(a, b)| &said[a..=b]);
     let report: serde_json::Value = serde_json::from_str(json.unwrap_or_default()).unwrap();
-    let arms = report["arms"].as_array().unwrap();
-    assert_eq!(arms.len(), 2, "{report}");
+    let variants = report["variants"].as_array().unwrap();
+    assert_eq!(variants.len(), 2, "{report}");
     assert_eq!(
-        (&arms[0]["restarts"], &arms[0]["failed"]),
+        (&variants[0]["restarts"], &variants[0]["failed"]),
         (&0.into(), &0.into())
     );
-    assert!(arms[1]["restarts"].as_u64().unwrap() >= 2, "{report}");
+    assert!(variants[1]["restarts"].as_u64().unwrap() >= 2, "{report}");
     for what in ["failed", "lost", "out_of_order"] {
-        assert_eq!(arms[1][what], 0, "{report}");
+        assert_eq!(variants[1][what], 0, "{report}");
     }
 }

@@ -8,22 +8,22 @@
 use super::rank;
 use crate::hash::mix;
 use crate::ids::{KeyspaceName, NodeName};
-use crate::plan::target_counts::{Part, divide};
+use crate::plan::target_counts::{NodeShare, divide};
 
 /// A node among which a keyspace is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharer<'a> {
+pub struct FairShareNode<'a> {
     /// Name of the node.
     pub node: &'a NodeName,
     /// Share of the node in relation to others.
     pub weight: u32,
     /// Bound on the node's share.
-    pub limit: Limit,
+    pub limit: ShardLimit,
 }
 
 /// Bound on the number of shards of one keyspace that a node can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum ShardLimit {
     /// At most so many.
     Most(usize),
     /// Exactly what the node has: it keeps that, and gets nothing.
@@ -32,37 +32,37 @@ pub enum Limit {
 
 /// Everyone's fair share of one keyspace, in order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shares(Vec<(NodeName, usize)>);
+pub struct FairShares(Vec<(NodeName, usize)>);
 
-impl Shares {
+impl FairShares {
     /// The shares of `shards` shards. Nodes of weight zero get none.
     pub fn new<'a>(
         keyspace: &KeyspaceName,
         shards: usize,
-        sharers: impl IntoIterator<Item = Sharer<'a>>,
+        sharers: impl IntoIterator<Item = FairShareNode<'a>>,
     ) -> Self {
         let purpose = mix(keyspace
             .as_str()
             .bytes()
             .fold(0, |h, b| mix(h ^ u64::from(b))));
         let (mut ranked, mut shares, mut rest) = (Vec::new(), Vec::new(), shards);
-        for Sharer {
+        for FairShareNode {
             node,
             weight,
             limit,
         } in sharers
         {
             match limit {
-                Limit::Fixed(has) => {
+                ShardLimit::Fixed(has) => {
                     shares.push((node.clone(), has));
                     rest = rest.saturating_sub(has);
                 }
-                Limit::Most(_) if weight == 0 => {}
-                Limit::Most(most) => ranked.push((rank(purpose, node), node, weight, most)),
+                ShardLimit::Most(_) if weight == 0 => {}
+                ShardLimit::Most(most) => ranked.push((rank(purpose, node), node, weight, most)),
             }
         }
         ranked.sort_unstable();
-        let part = |(_, _, weight, most): &(u64, &NodeName, u32, usize)| Part {
+        let part = |(_, _, weight, most): &(u64, &NodeName, u32, usize)| NodeShare {
             weight: *weight,
             low: 0,
             high: *most as u64,
@@ -70,9 +70,9 @@ impl Shares {
             reluctant: false,
             share: 0,
         };
-        let mut parts: Vec<Part> = ranked.iter().map(part).collect();
+        let mut parts: Vec<NodeShare> = ranked.iter().map(part).collect();
         divide(rest as u64, &mut parts);
-        let whole = |part: &Part| usize::try_from(part.share).unwrap_or(usize::MAX);
+        let whole = |part: &NodeShare| usize::try_from(part.share).unwrap_or(usize::MAX);
         let divided = ranked.iter().zip(&parts);
         shares.extend(divided.map(|((_, node, ..), part)| ((*node).clone(), whole(part))));
         shares.sort_unstable();
@@ -88,9 +88,9 @@ impl Shares {
 
 /// How many shards each node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Owned<'a>(Vec<(&'a NodeName, usize)>);
+pub struct OwnedCounts<'a>(Vec<(&'a NodeName, usize)>);
 
-impl<'a> Owned<'a> {
+impl<'a> OwnedCounts<'a> {
     /// The count of a node.
     pub fn of(&self, node: &NodeName) -> usize {
         let place = self.0.binary_search_by(|(name, _)| (*name).cmp(node));
@@ -109,7 +109,11 @@ impl<'a> Owned<'a> {
 /// To whom `me` should give shards: one name per shard to give, given how many shards each node has.
 ///
 /// Everyone computes the same pairing of surplus and want, and acts on its own part of it.
-pub fn greedy_surplus(me: &NodeName, shares: &Shares, owned: &Owned<'_>) -> Vec<NodeName> {
+pub fn greedy_surplus(
+    me: &NodeName,
+    shares: &FairShares,
+    owned: &OwnedCounts<'_>,
+) -> Vec<NodeName> {
     let has = |node: &NodeName| owned.of(node);
     let mut wants = shares
         .0
@@ -136,22 +140,22 @@ mod tests {
         (0..n).map(name).collect()
     }
 
-    fn sharer(node: &NodeName, weight: u32, limit: Limit) -> Sharer<'_> {
-        Sharer {
+    fn sharer(node: &NodeName, weight: u32, limit: ShardLimit) -> FairShareNode<'_> {
+        FairShareNode {
             node,
             weight,
             limit,
         }
     }
 
-    fn shares(shards: usize, members: &[NodeName]) -> Shares {
-        let all = Limit::Most(usize::MAX);
+    fn shares(shards: usize, members: &[NodeName]) -> FairShares {
+        let all = ShardLimit::Most(usize::MAX);
         let each = members.iter().map(|m| sharer(m, 100, all));
-        Shares::new(&keyspace(), shards, each)
+        FairShares::new(&keyspace(), shards, each)
     }
 
-    fn owned<'a>(counts: &[(&'a NodeName, usize)]) -> Owned<'a> {
-        let mut owned = Owned::default();
+    fn owned<'a>(counts: &[(&'a NodeName, usize)]) -> OwnedCounts<'a> {
+        let mut owned = OwnedCounts::default();
         for (name, count) in counts {
             (0..*count).for_each(|_| owned.add(name));
         }
@@ -216,25 +220,25 @@ mod tests {
     fn shares_follow_weights_and_keep_to_limits() {
         let members = members(4);
         let limits = [
-            (100, Limit::Most(usize::MAX)),
-            (300, Limit::Most(usize::MAX)),
-            (400, Limit::Most(5)),
-            (0, Limit::Most(usize::MAX)),
+            (100, ShardLimit::Most(usize::MAX)),
+            (300, ShardLimit::Most(usize::MAX)),
+            (400, ShardLimit::Most(5)),
+            (0, ShardLimit::Most(usize::MAX)),
         ];
-        let divided = |shards: usize, limits: &[(u32, Limit)]| {
+        let divided = |shards: usize, limits: &[(u32, ShardLimit)]| {
             let each = members.iter().zip(limits);
             let each = each.map(|(m, (weight, limit))| sharer(m, *weight, *limit));
-            let shares = Shares::new(&keyspace(), shards, each);
+            let shares = FairShares::new(&keyspace(), shards, each);
             members.iter().map(|m| shares.of(m)).collect::<Vec<_>>()
         };
         assert_eq!(divided(8, &limits), [1, 3, 4, 0]);
         assert_eq!(divided(45, &limits), [10, 30, 5, 0]);
         // One that keeps what it has takes no part in dividing the rest.
-        let kept = [limits[0], limits[1], (400, Limit::Fixed(7)), limits[3]];
+        let kept = [limits[0], limits[1], (400, ShardLimit::Fixed(7)), limits[3]];
         assert_eq!(divided(47, &kept), [10, 30, 7, 0]);
         let small = [
-            (100, Limit::Most(1)),
-            (100, Limit::Most(2)),
+            (100, ShardLimit::Most(1)),
+            (100, ShardLimit::Most(2)),
             limits[3],
             limits[3],
         ];

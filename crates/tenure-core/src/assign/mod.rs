@@ -3,7 +3,7 @@
 mod greedy;
 mod rendezvous;
 
-pub use greedy::{Limit, Owned, Sharer, Shares, greedy_surplus};
+pub use greedy::{FairShareNode, FairShares, OwnedCounts, ShardLimit, greedy_surplus};
 pub use rendezvous::{Ranking, rank};
 
 use crate::ids::{NodeName, SessionId};

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::assign::{Limit, Owned, Ranking, Sharer, Shares, greedy_surplus, rank};
+use crate::assign::{
+    FairShareNode, FairShares, OwnedCounts, Ranking, ShardLimit, greedy_surplus, rank,
+};
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
-use crate::plan::{Decision, Delta, Live, NoMemory, PlanNode, PlanSettings, Planner};
+use crate::plan::{Decision, Live, NoMemory, PlanNode, PlanSettings, Planner, ViewChange};
 use crate::reason::Reason;
 use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
@@ -246,7 +248,7 @@ impl Node {
         };
         let config = &self.config;
         let mut planner = Planner::new(view, rules.at_once());
-        planner.apply(Delta::Node(PlanNode {
+        planner.apply(ViewChange::Node(PlanNode {
             weight: config.weight,
             zone: config.zone.clone(),
             labels: config.labels.clone(),
@@ -385,7 +387,7 @@ impl Node {
     /// The most shards of a keyspace that each of its nodes can have: its capacity less what it has of other keyspaces.
     fn rooms(&self, keyspace: &KeyspaceName) -> Vec<usize> {
         let seats = &self.peers.of(keyspace).seats;
-        let mut elsewhere = Owned::default();
+        let mut elsewhere = OwnedCounts::default();
         if seats.iter().any(|seat| seat.capacity.is_some()) {
             let others = self.view.shards.iter();
             for (_, seen) in others.filter(|(id, _)| id.keyspace != *keyspace) {
@@ -413,26 +415,26 @@ impl Node {
         &self,
         keyspace: &KeyspaceName,
         shards: usize,
-        owned: &Owned<'_>,
+        owned: &OwnedCounts<'_>,
         rooms: &[usize],
-    ) -> Shares {
+    ) -> FairShares {
         let seats = &self.peers.of(keyspace).seats;
-        let sharers = seats.iter().zip(rooms).map(|(seat, most)| Sharer {
+        let sharers = seats.iter().zip(rooms).map(|(seat, most)| FairShareNode {
             node: &seat.name,
             weight: seat.weight,
             limit: match seat.cordoned {
-                true => Limit::Fixed(owned.of(&seat.name)),
-                false => Limit::Most(*most),
+                true => ShardLimit::Fixed(owned.of(&seat.name)),
+                false => ShardLimit::Most(*most),
             },
         });
-        Shares::new(keyspace, shards, sharers)
+        FairShares::new(keyspace, shards, sharers)
     }
 
     /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
     fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
         let me = &self.config.name;
         let mut total = 0;
-        let mut owned = Owned::default();
+        let mut owned = OwnedCounts::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let (mut meant, mut kept) = (Vec::new(), Vec::new());
         let mut plan = Greedy::default();

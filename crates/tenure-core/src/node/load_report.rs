@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::ids::ShardId;
 use crate::machine::ActivationId;
-use crate::plan::Smooth;
+use crate::plan::LoadAverage;
 use crate::record::{Costs, ShardRecord};
 use crate::time::Time;
 
@@ -38,7 +38,9 @@ impl Node {
             return;
         };
         let before = stay.load.unwrap_or_else(|| {
-            known.map_or_else(Smooth::default, |load| Smooth::going_on_from(load, now))
+            known.map_or_else(LoadAverage::default, |load| {
+                LoadAverage::going_on_from(load, now)
+            })
         });
         stay.load = Some(before.report(load, now, window.unwrap_or_default()));
     }
@@ -48,7 +50,7 @@ impl Node {
         let record = self.view.shards.get(id)?;
         let own = self.shards.get(id).filter(|_| self.is_mine(record));
         own.and_then(|stay| stay.load)
-            .map(Smooth::load)
+            .map(LoadAverage::load)
             .or_else(|| load_in_records(&self.view, id, record))
     }
 

@@ -58,12 +58,12 @@ use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, ActivationId, Event, Found, Refusal, Step};
-use crate::members::{self, Unserved};
+use crate::members::{self, UnservedReason};
 use crate::plan::Policy;
 use crate::reason::Reason;
 use crate::record::{
     AssignedBy, ClusterRecord, HeldByRouter, KeyspaceKind, NodeMode, Ownership, PlanningSettings,
-    Record, Rejoin, Role, ShardRecord,
+    Record, RejoinMode, Role, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Timing;
@@ -189,7 +189,7 @@ pub struct NodeConfig {
     pub last_session: Option<SessionId>,
     /// How it comes back if its session ran out while others lived.
     #[serde(default)]
-    pub rejoin: Rejoin,
+    pub rejoin: RejoinMode,
     /// Its first start only joins: it takes no shards until an operator activates it.
     #[serde(default)]
     pub join: bool,
@@ -210,7 +210,7 @@ pub struct Waiting {
     /// For how long the longest of them has been so.
     pub held_elsewhere_for: std::time::Duration,
     /// Shards of any keyspace that have had no owner that serves them for longer than three ttl, by the reason.
-    pub unserved: BTreeMap<Unserved, usize>,
+    pub unserved: BTreeMap<UnservedReason, usize>,
 }
 
 /// Where a node is in its life.
@@ -440,7 +440,7 @@ impl Node {
     /// Shards without the owner that they should have.
     pub fn waiting(&self) -> Waiting {
         let mut waiting = Waiting::default();
-        let mut blocked: Option<(&KeyspaceName, Option<Unserved>)> = None;
+        let mut blocked: Option<(&KeyspaceName, Option<UnservedReason>)> = None;
         for (_, since) in self.acquire.waiting() {
             waiting.held_elsewhere += 1;
             waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.now.since(since));
@@ -473,8 +473,8 @@ impl Node {
         &self,
         id: &ShardId,
         seen: &Versioned<ShardRecord>,
-        blocked: impl FnOnce() -> Option<Unserved>,
-    ) -> Option<Unserved> {
+        blocked: impl FnOnce() -> Option<UnservedReason>,
+    ) -> Option<UnservedReason> {
         let owner = seen.record.owner().map(|owner| owner.session);
         let over = owner.filter(|session| self.ended(*session));
         let over = over.and_then(|session| self.view.sessions.seen(&session));

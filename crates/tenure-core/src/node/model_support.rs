@@ -7,7 +7,7 @@ use super::{Life, Node, NodeConfig};
 use crate::ids::Revision;
 use crate::keys::Key;
 use crate::time::Time;
-use crate::view::{KeyState, Table};
+use crate::view::{KeyState, KnownRecords};
 
 /// Where the counters of a node begin. They name requests, stays and writes; only their order means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -129,7 +129,7 @@ impl Node {
 
     /// True if no record is missing or damaged and no start is under way, so that no decision waits for a complete read.
     fn lacks_nothing(&self) -> bool {
-        fn there<K: Ord + Clone, R>(table: &Table<K, R>) -> bool {
+        fn there<K: Ord + Clone, R>(table: &KnownRecords<K, R>) -> bool {
             let present = |cell: &KeyState<R>| matches!(cell, KeyState::Present(_));
             table.cells().all(|(_, cell)| present(cell))
         }

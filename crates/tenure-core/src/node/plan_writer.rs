@@ -15,7 +15,7 @@ use crate::machine::{Expect, StoreFailure};
 use crate::members::{self, Participant};
 use crate::ownership::{self, Facts, Transition, Writer};
 use crate::plan::{
-    Decision, Live, Memory, NodeState, Plan, PlanNode, PlanRules, PlanView, plan, plan_with,
+    Decision, Live, NodeState, Plan, PlanNode, PlanRules, PlanView, PlannerMemory, plan, plan_with,
 };
 use crate::reason::Reason;
 use crate::record::{
@@ -151,7 +151,7 @@ struct Remembered<'a> {
     memory: Duration,
 }
 
-impl Memory for Remembered<'_> {
+impl PlannerMemory for Remembered<'_> {
     fn node(
         &mut self,
         name: &NodeName,

@@ -1,7 +1,7 @@
 //! Coming back: as what a node takes part again, and whether the whole cluster began anew.
 //!
 //! Everything here follows from what the store says. A node whose session *ran out* while others lived was declared dead by
-//! them; whether it takes part again by itself is its operator's choice ([`Rejoin`]). Where nobody else lived there was no
+//! them; whether it takes part again by itself is its operator's choice ([`RejoinMode`]). Where nobody else lived there was no
 //! healthy cluster to be careful with: the whole cluster has started again, and the `boot` number in its record says so. It is
 //! raised by the first starter that has seen each node it found either end or stand still for a whole ttl. A node whose
 //! session ran under an older number comes back as if nothing had happened, in whatever order nodes return.
@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::ids::{SessionId, Version};
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{EndReason, NodeMode, NodeRecord, Record, Rejoin, Role};
+use crate::record::{EndReason, NodeMode, NodeRecord, Record, RejoinMode, Role};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
@@ -287,7 +287,7 @@ impl Node {
         } || self.ran_out == Some(record.session);
         let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
         let ran_under = record.boot.unwrap_or(boot);
-        self.config.rejoin == Rejoin::Manual && ran_out && ran_under >= boot
+        self.config.rejoin == RejoinMode::Manual && ran_out && ran_under >= boot
     }
 
     /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ids::{Revision, SessionId, Version};
 use crate::keys::Key;
-use crate::machine::{Connection, Listed, Reply, Request};
+use crate::machine::{Connection, Reply, Request, StoreListing};
 use crate::plan::Live;
 use crate::reason::Reason;
 use crate::record::{KeyspaceKind, Role};
@@ -24,7 +24,7 @@ const LAST_WRITES: usize = 64;
 
 impl Node {
     /// Everything was read.
-    pub(super) fn on_listed(&mut self, listed: Listed, asked_at: Revision, begun: Time) {
+    pub(super) fn on_listed(&mut self, listed: StoreListing, asked_at: Revision, begun: Time) {
         // Compared with what was known when it was asked for: a list that was overtaken is no sign of a store that went back.
         if listed.revision < asked_at || self.store_differs(&listed.store) {
             self.on_store_replaced(format!(

@@ -2,8 +2,8 @@
 
 use std::collections::BinaryHeap;
 
-use super::builder::{Cause, Work};
-use super::decision::PutOff;
+use super::builder::{Cause, PlanBuilder};
+use super::decision::DeferredMoves;
 use super::input::{NodeIx, Pin, ShardIx};
 use super::placement::Targets;
 use super::reason::PlanReason;
@@ -17,7 +17,7 @@ struct Donor {
     node: std::cmp::Reverse<NodeIx>,
 }
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// Evens out the number of shards, if that is called for now.
     pub(crate) fn balance(&mut self, shares: &[u32]) {
         let over = |w: &Self, i: usize| w.seats[i].placed.saturating_sub(shares[i]);
@@ -60,7 +60,7 @@ impl Work<'_> {
     }
 
     pub(crate) fn put_off(&mut self, reason: PlanReason, shards: u32) {
-        self.put_off = Some(PutOff { reason, shards });
+        self.put_off = Some(DeferredMoves { reason, shards });
     }
 
     /// Takes from the fullest and gives to the emptiest, one at a time.

@@ -8,11 +8,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::builder::{Cause, Work};
+use super::builder::{Cause, PlanBuilder};
 use super::input::{NodeIx, ShardIx};
 use super::reason::PlanReason;
 use super::settings::ZoneRule;
-use super::target_counts::{Part, divide};
+use super::target_counts::{NodeShare, divide};
 
 /// Once levelling has begun it goes on to within this part of the band.
 const INNER: u64 = 4;
@@ -32,7 +32,7 @@ struct Scales {
     gone: BTreeSet<u32>,
 }
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// Evens out the load, if that is called for now.
     pub(crate) fn level(&mut self, shares: &[u32]) {
         let part = self.load_parts();
@@ -61,11 +61,11 @@ impl Work<'_> {
 
     /// What each node should carry, by weight; a node with a single hot shard that shard.
     fn load_parts(&self) -> Vec<u64> {
-        let mut parts: Vec<Part> = (0..self.fits.len())
+        let mut parts: Vec<NodeShare> = (0..self.fits.len())
             .map(|i| {
                 let (fit, has) = (&self.fits[i], self.node_cost(i));
                 let keeps = fit.keeps.is_ok() && !fit.fixed;
-                Part {
+                NodeShare {
                     weight: if keeps { fit.weight } else { 0 },
                     low: if fit.fixed { has } else { 0 },
                     high: if fit.takes { u64::MAX >> 8 } else { has },
@@ -104,7 +104,8 @@ impl Work<'_> {
     /// Shares that only close what should not be used: whole zones that are not preferred.
     pub(crate) fn open_shares(&self, shares: &[u32]) -> Vec<u32> {
         let last = self.last_tier(shares);
-        let open = |f: &super::eligibility::Fit| if f.tier <= last { u32::MAX } else { 0 };
+        let open =
+            |f: &super::eligibility::NodeEligibility| if f.tier <= last { u32::MAX } else { 0 };
         self.fits.iter().map(open).collect()
     }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::builder::{Wanted, Work};
-use super::by_node::Seat;
+use super::builder::{PlanBuilder, WantedChange};
 use super::decision::{Balance, Decision, Plan};
-use super::eligibility::Fit;
+use super::eligibility::NodeEligibility;
 use super::input::NodeIx;
 use super::reason::PlanReason;
+use super::view_index::NodeCounts;
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// The plan: cancellations, then what has no owner, then moves by urgency as the budgets allow, then what stays.
     pub(crate) fn finish(mut self) -> Plan {
         let before = self.balance_of(&self.index.seats);
@@ -26,7 +26,7 @@ impl Work<'_> {
         let (mut moves_wanted, mut moves_allowed) = (0, 0);
         let mut more_to = BTreeSet::new();
         for wanted in std::mem::take(&mut self.wanted) {
-            let Wanted {
+            let WantedChange {
                 shard, to, reason, ..
             } = wanted;
             let decision = match wanted.from {
@@ -83,7 +83,7 @@ impl Work<'_> {
         }
     }
 
-    fn move_seat(&self, seats: &mut [Seat], decision: &Decision, to: Option<NodeIx>) {
+    fn move_seat(&self, seats: &mut [NodeCounts], decision: &Decision, to: Option<NodeIx>) {
         let shard = self.view.shard(decision.shard());
         if let Some(at) = shard.bound_for() {
             seats[at.at()].take(&shard);
@@ -93,10 +93,10 @@ impl Work<'_> {
         }
     }
 
-    fn balance_of(&self, seats: &[Seat]) -> Balance {
+    fn balance_of(&self, seats: &[NodeCounts]) -> Balance {
         let shards = self.view.shard_count() as u64;
         let placed: u64 = seats.iter().map(|s| u64::from(s.placed)).sum();
-        let takers: Vec<(&Fit, &Seat)> = self
+        let takers: Vec<(&NodeEligibility, &NodeCounts)> = self
             .fits
             .iter()
             .zip(seats)
@@ -104,8 +104,8 @@ impl Work<'_> {
             .collect();
         let weights: u128 = takers.iter().map(|(f, _)| u128::from(f.weight)).sum();
         let load: u64 = seats.iter().map(|s| s.load).sum();
-        let worst = |total: u64, has: fn(&Seat) -> u64| {
-            let over = |(f, s): &(&Fit, &Seat)| {
+        let worst = |total: u64, has: fn(&NodeCounts) -> u64| {
+            let over = |(f, s): &(&NodeEligibility, &NodeCounts)| {
                 let share = u128::from(total) * u128::from(f.weight);
                 let has = u128::from(has(s)) * weights * 1000;
                 has.checked_div(share).unwrap_or(0)

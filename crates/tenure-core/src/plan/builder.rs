@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
-use super::by_node::{Index, Seat};
-use super::decision::{Decision, PlanProblem, PutOff};
-use super::eligibility::{Fit, fits};
-use super::input::{NodeIx, PlanView, ShardIx, ShardState};
+use super::decision::{Decision, DeferredMoves, PlanProblem};
+use super::eligibility::{NodeEligibility, fits};
+use super::input::{NodeIx, PlanShard, PlanView, ShardIx};
 use super::reason::PlanReason;
 use super::settings::{BalanceBy, PlanRules, ZoneRule};
+use super::view_index::{NodeCounts, ViewIndex};
 use crate::time::Time;
 
 /// How urgent a change is: compared from top to bottom, the least first.
@@ -42,7 +42,7 @@ pub(crate) enum Cause {
 
 /// A shard that has to be put somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Forced {
+pub(crate) struct ForcedPlacement {
     pub(crate) urgency: Urgency,
     /// Its owner, if that is live and can hand it over.
     pub(crate) from: Option<NodeIx>,
@@ -51,7 +51,7 @@ pub(crate) struct Forced {
 
 /// A change that the planner wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedChange {
     pub(crate) shard: ShardIx,
     /// Its owner, if that is live and can hand it over.
     pub(crate) from: Option<NodeIx>,
@@ -62,45 +62,45 @@ pub(crate) struct Wanted {
 
 /// Moves that are under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Flight {
+pub(crate) struct MovesInFlight {
     pub(crate) total: u32,
     pub(crate) out: Vec<u32>,
     pub(crate) into: Vec<u32>,
 }
 
 /// One plan in the making.
-pub(crate) struct Work<'a> {
+pub(crate) struct PlanBuilder<'a> {
     pub(crate) view: &'a PlanView,
     pub(crate) rules: &'a PlanRules,
-    pub(crate) index: &'a Index,
+    pub(crate) index: &'a ViewIndex,
     pub(crate) now: Time,
     /// What each node may do.
-    pub(crate) fits: Vec<Fit>,
+    pub(crate) fits: Vec<NodeEligibility>,
     /// Whether any node takes shards.
     pub(crate) any_takes: bool,
     /// What each node has, with the changes decided so far.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<NodeCounts>,
     /// How many shards each zone has.
     pub(crate) zone_placed: Vec<u32>,
     /// The most that a zone may have.
     pub(crate) zone_most: u32,
     /// Shards that have to be put somewhere.
-    pub(crate) forced: Vec<Forced>,
+    pub(crate) forced: Vec<ForcedPlacement>,
     /// Changes that are wanted.
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) wanted: Vec<WantedChange>,
     pub(crate) cancels: Vec<Decision>,
     pub(crate) stays: Vec<Decision>,
-    pub(crate) flight: Flight,
-    pub(crate) put_off: Option<PutOff>,
+    pub(crate) flight: MovesInFlight,
+    pub(crate) put_off: Option<DeferredMoves>,
     pub(crate) look_again: Option<Time>,
     pub(crate) problems: Vec<PlanProblem>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> PlanBuilder<'a> {
     pub(crate) fn new(
         view: &'a PlanView,
         rules: &'a PlanRules,
-        index: &'a Index,
+        index: &'a ViewIndex,
         now: Time,
     ) -> Self {
         let mut problems = Vec::new();
@@ -110,7 +110,7 @@ impl<'a> Work<'a> {
             zone_placed[*zone as usize] += seat.placed;
         }
         let nodes = view.nodes();
-        let flight = Flight {
+        let flight = MovesInFlight {
             total: nodes.iter().map(|n| n.elsewhere.moves_in).sum(),
             out: nodes.iter().map(|n| n.elsewhere.moves_out).collect(),
             into: nodes.iter().map(|n| n.elsewhere.moves_in).collect(),
@@ -141,7 +141,7 @@ impl<'a> Work<'a> {
     }
 
     /// What a shard counts for where load is evened out.
-    pub(crate) fn cost(&self, shard: &ShardState) -> u64 {
+    pub(crate) fn cost(&self, shard: &PlanShard) -> u64 {
         u64::from(shard.load) + u64::from(self.rules.cost_floor)
     }
 
@@ -156,13 +156,13 @@ impl<'a> Work<'a> {
     }
 
     /// Counts a shard at a node from now on.
-    pub(crate) fn put(&mut self, shard: &ShardState, node: NodeIx) {
+    pub(crate) fn put(&mut self, shard: &PlanShard, node: NodeIx) {
         self.seats[node.at()].put(shard);
         self.zone_placed[self.index.zone[node.at()] as usize] += 1;
     }
 
     /// No longer counts a shard at a node.
-    pub(crate) fn take(&mut self, shard: &ShardState, node: NodeIx) {
+    pub(crate) fn take(&mut self, shard: &PlanShard, node: NodeIx) {
         self.seats[node.at()].take(shard);
         self.zone_placed[self.index.zone[node.at()] as usize] -= 1;
     }
@@ -209,7 +209,7 @@ impl<'a> Work<'a> {
     pub(crate) fn force(
         &mut self,
         ix: ShardIx,
-        shard: &ShardState,
+        shard: &PlanShard,
         cause: Cause,
         from: Option<NodeIx>,
         reason: PlanReason,
@@ -218,7 +218,7 @@ impl<'a> Work<'a> {
             self.take(shard, node);
         }
         let cost = if self.by_load() { self.cost(shard) } else { 0 };
-        self.forced.push(Forced {
+        self.forced.push(ForcedPlacement {
             urgency: Urgency {
                 cause,
                 cost: Reverse(cost),
@@ -233,7 +233,7 @@ impl<'a> Work<'a> {
     pub(crate) fn want(
         &mut self,
         ix: ShardIx,
-        shard: &ShardState,
+        shard: &PlanShard,
         from: Option<NodeIx>,
         to: NodeIx,
         cause: Cause,
@@ -241,7 +241,7 @@ impl<'a> Work<'a> {
     ) {
         self.put(shard, to);
         self.seats[to.at()].held += 1;
-        self.wanted.push(Wanted {
+        self.wanted.push(WantedChange {
             shard: ix,
             from,
             to,

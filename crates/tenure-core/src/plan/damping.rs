@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::builder::Work;
-use super::input::{NodeState, PlanNode, ShardState};
+use super::builder::PlanBuilder;
+use super::input::{NodeState, PlanNode, PlanShard};
 use super::reason::PlanReason;
 use super::settings::PlanRules;
 use crate::time::Time;
@@ -31,7 +31,7 @@ pub(crate) fn probation(node: &PlanNode, rules: &PlanRules, now: Time) -> bool {
     now.since(node.since) < probation_time(node, rules)
 }
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// Why balance has to wait, if it has to. `starved(node)` tells whether a node lacks part of its share.
     pub(crate) fn hold(&mut self, starved: impl Fn(usize) -> bool) -> Option<PlanReason> {
         let (rules, now) = (self.rules, self.now);
@@ -66,7 +66,7 @@ impl Work<'_> {
     }
 
     /// Whether a shard was moved too recently to be moved for balance again.
-    pub(crate) fn cooling(&mut self, shard: &ShardState) -> bool {
+    pub(crate) fn cooling(&mut self, shard: &PlanShard) -> bool {
         let Some(moved) = shard.moved else {
             return false;
         };

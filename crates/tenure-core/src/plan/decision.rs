@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::input::{NodeIx, PlanView, ShardIx};
 use super::reason::PlanReason;
-use super::validate_policy::Nonsense;
+use super::validate_policy::InvalidPlacement;
 use crate::ids::{NodeName, ShardId};
 use crate::time::Time;
 
@@ -94,7 +94,7 @@ pub struct Balance {
 
 /// Moves that would be made for balance, and are put off together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PutOff {
+pub struct DeferredMoves {
     /// Why.
     pub reason: PlanReason,
     /// How many shards, at the least.
@@ -128,7 +128,7 @@ pub enum PlanProblem {
         shards: usize,
     },
     /// The policy's answer made no sense.
-    PolicyRefused(Nonsense),
+    PolicyRefused(InvalidPlacement),
 }
 
 impl fmt::Display for PlanProblem {
@@ -185,7 +185,7 @@ pub struct Plan {
     /// How they will stand when all decisions have been carried out.
     pub after: Balance,
     /// What is put off for the sake of calm.
-    pub put_off: Option<PutOff>,
+    pub put_off: Option<DeferredMoves>,
     /// When to look again although nothing has changed.
     pub look_again: Option<Time>,
     /// What somebody should put right.

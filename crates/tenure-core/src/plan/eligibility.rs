@@ -1,16 +1,16 @@
 //! Phase 1: what each node may do.
 
-use super::by_node::Seat;
 use super::damping;
 use super::decision::PlanProblem;
 use super::input::{NodeState, PlanNode, PlanView};
 use super::reason::PlanReason;
 use super::settings::{PlanRules, ZoneRule};
+use super::view_index::NodeCounts;
 use crate::time::Time;
 
 /// What one node may do in this plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Fit {
+pub(crate) struct NodeEligibility {
     /// What is on it may stay; if not, why.
     pub(crate) keeps: Result<(), PlanReason>,
     /// Shards that must leave their place, or have none, may be put here.
@@ -34,10 +34,10 @@ pub(crate) fn fits(
     view: &PlanView,
     rules: &PlanRules,
     now: Time,
-    seats: &[Seat],
+    seats: &[NodeCounts],
     problems: &mut Vec<PlanProblem>,
-) -> Vec<Fit> {
-    let mut fits: Vec<Fit> = view.nodes().iter().map(|n| fit(n, rules, now)).collect();
+) -> Vec<NodeEligibility> {
+    let mut fits: Vec<NodeEligibility> = view.nodes().iter().map(|n| fit(n, rules, now)).collect();
     // A node that comes and goes is better than none.
     if !fits.iter().any(|f| f.takes) {
         for (fit, node) in fits.iter_mut().zip(view.nodes()) {
@@ -58,7 +58,7 @@ pub(crate) fn fits(
     fits
 }
 
-fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
+fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> NodeEligibility {
     let has = |(key, value): (&String, &String)| node.labels.get(key) == Some(value);
     let labelled = rules.required_labels.iter().all(has);
     let grace = node.state == NodeState::Away && now.since(node.since) < rules.failover_after;
@@ -73,7 +73,7 @@ fn fit(node: &PlanNode, rules: &PlanRules, now: Time) -> Fit {
     let pinnable = node.state == NodeState::Active && labelled;
     let probation = damping::probation(node, rules, now);
     let takes = pinnable && node.weight > 0 && !(probation && node.absences > 1);
-    Fit {
+    NodeEligibility {
         keeps,
         takes,
         fills: takes && !probation,

@@ -1,11 +1,11 @@
 //! A planner's view out of the records: what a leader plans from, and what `tenure keyspace plan` shows of a running cluster.
 //!
-//! Whoever reads the same records gets the same view, but for what only a leader remembers ([`Memory`]): since when nodes are
+//! Whoever reads the same records gets the same view, but for what only a leader remembers ([`PlannerMemory`]): since when nodes are
 //! as they are, what was moved lately, what it is just writing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::input::{Elsewhere, NodeState, PlanNode, PlanView, ShardSpec, ViewProblem};
+use super::input::{NodeState, OtherKeyspaces, PlanNode, PlanShardRecord, PlanView, ViewProblem};
 use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::members;
@@ -15,7 +15,7 @@ use crate::time::Time;
 use crate::view::View;
 
 /// What is remembered beside the records.
-pub trait Memory {
+pub trait PlannerMemory {
     /// Since when a node is as it is, and how often it has come back lately.
     fn node(
         &mut self,
@@ -34,7 +34,7 @@ pub trait Memory {
 /// Nothing remembered: everything has been as it is for ever.
 pub struct NoMemory;
 
-impl Memory for NoMemory {
+impl PlannerMemory for NoMemory {
     fn node(&mut self, _: &NodeName, _: NodeState, _: Option<SessionId>) -> (Time, u32) {
         (Time::ZERO, 0)
     }
@@ -129,11 +129,11 @@ impl<'a> Live<'a> {
     pub fn plan_view(
         &self,
         keyspace: &KeyspaceName,
-        memory: &mut dyn Memory,
+        memory: &mut dyn PlannerMemory,
     ) -> Result<PlanView, Vec<ViewProblem>> {
         let mut shards = Vec::with_capacity(self.view.shards.len());
         let mut named: BTreeSet<NodeName> = BTreeSet::new();
-        let mut elsewhere: BTreeMap<NodeName, Elsewhere> = BTreeMap::new();
+        let mut elsewhere: BTreeMap<NodeName, OtherKeyspaces> = BTreeMap::new();
         for (id, seen) in self.view.shards.iter() {
             let record = &seen.record;
             if matches!(record.ownership, Ownership::Deleted) || record.deleting {
@@ -181,7 +181,12 @@ impl<'a> Live<'a> {
         PlanView::new(keyspace.clone(), nodes, shards)
     }
 
-    fn shard_spec(&self, id: &ShardId, record: &ShardRecord, memory: &dyn Memory) -> ShardSpec {
+    fn shard_spec(
+        &self,
+        id: &ShardId,
+        record: &ShardRecord,
+        memory: &dyn PlannerMemory,
+    ) -> PlanShardRecord {
         let gone = record.owner().is_some_and(|o| (self.ended)(o.session));
         let owner = record.owner().filter(|_| !gone);
         let departed = record.owner().filter(|_| gone);
@@ -191,7 +196,7 @@ impl<'a> Live<'a> {
         let intended = memory
             .writing(id)
             .unwrap_or_else(|| record.assigned.clone());
-        ShardSpec {
+        PlanShardRecord {
             name: id.shard.clone(),
             owner: owner
                 .or(departed.filter(|_| back.is_none()))

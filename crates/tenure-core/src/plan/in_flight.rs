@@ -1,11 +1,11 @@
 //! Phase 2: what is under way, and what cannot stay where it is.
 
-use super::builder::{Cause, Work};
+use super::builder::{Cause, PlanBuilder};
 use super::decision::{Decision, PlanProblem};
-use super::input::{NodeIx, NodeState, Pin, ShardIx, ShardState};
+use super::input::{NodeIx, NodeState, Pin, PlanShard, ShardIx};
 use super::reason::PlanReason;
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// Looks at everything that is not simply at rest on a node that keeps it.
     pub(crate) fn settle(&mut self) {
         let index = self.index;
@@ -44,7 +44,7 @@ impl Work<'_> {
     }
 
     /// A shard that is bound for a node that does not own it yet.
-    fn under_way(&mut self, ix: ShardIx, shard: &ShardState, to: NodeIx) {
+    fn under_way(&mut self, ix: ShardIx, shard: &PlanShard, to: NodeIx) {
         let owner = shard.owner.filter(|o| self.live(*o));
         if let Some(from) = owner.filter(|_| !shard.loaded) {
             self.flight.total += 1;
@@ -77,7 +77,7 @@ impl Work<'_> {
     }
 
     /// A pinned shard that is at rest.
-    fn pinned(&mut self, ix: ShardIx, shard: &ShardState, at: NodeIx) {
+    fn pinned(&mut self, ix: ShardIx, shard: &PlanShard, at: NodeIx) {
         let keeps = self.fits[at.at()].keeps.is_ok();
         match shard.pin {
             Pin::To(to) if to == at || !self.live(at) => {}

@@ -59,7 +59,7 @@ impl fmt::Display for NodeState {
 
 /// What a node has on its hands in other keyspaces: counts against its capacity and against the budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Elsewhere {
+pub struct OtherKeyspaces {
     /// Shards that it has, or that are on their way to it.
     pub shards: u32,
     /// Moves towards it.
@@ -88,7 +88,7 @@ pub struct PlanNode {
     /// How often it has come back lately after having been away.
     pub absences: u32,
     /// What it has in other keyspaces.
-    pub elsewhere: Elsewhere,
+    pub elsewhere: OtherKeyspaces,
 }
 
 impl PlanNode {
@@ -103,7 +103,7 @@ impl PlanNode {
             state: NodeState::Active,
             since,
             absences: 0,
-            elsewhere: Elsewhere::default(),
+            elsewhere: OtherKeyspaces::default(),
         }
     }
 }
@@ -122,7 +122,7 @@ pub enum Pin {
 
 /// A shard as the planner sees it, by numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ShardState {
+pub struct PlanShard {
     /// Who owns it.
     pub owner: Option<NodeIx>,
     /// Who is to own it, by the last plan.
@@ -135,13 +135,13 @@ pub struct ShardState {
     pub loaded: bool,
     /// Where it should always be.
     pub pin: Pin,
-    /// What it costs to serve, smoothed ([`super::Smooth`]), in whatever unit the application reports.
+    /// Cost to serve the shard, smoothed ([`super::LoadAverage`]), in whatever unit the application reports.
     pub load: u32,
     /// When it last changed its owner by a plan, on the planner's clock.
     pub moved: Option<Time>,
 }
 
-impl ShardState {
+impl PlanShard {
     /// Where it will be once everything under way is done.
     pub fn bound_for(&self) -> Option<NodeIx> {
         self.moving.or(self.intended).or(self.owner)
@@ -150,7 +150,7 @@ impl ShardState {
 
 /// A shard by names, as it comes out of the records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ShardSpec {
+pub struct PlanShardRecord {
     /// Its name.
     pub name: ShardName,
     /// Who owns it. A node that is not known is nobody.
@@ -171,7 +171,7 @@ pub struct ShardSpec {
     pub moved: Option<Time>,
 }
 
-impl ShardSpec {
+impl PlanShardRecord {
     /// A shard that nobody owns.
     pub fn free(name: ShardName) -> Self {
         Self {
@@ -244,7 +244,7 @@ fn unpack(raw: u32) -> Option<NodeIx> {
 }
 
 impl Slot {
-    fn of(state: ShardState) -> Self {
+    fn of(state: PlanShard) -> Self {
         Self {
             owner: pack(state.owner),
             intended: pack(state.intended),
@@ -261,8 +261,8 @@ impl Slot {
         }
     }
 
-    fn state(&self) -> ShardState {
-        ShardState {
+    fn state(&self) -> PlanShard {
+        PlanShard {
             owner: unpack(self.owner),
             intended: unpack(self.intended),
             moving: unpack(self.moving),
@@ -307,7 +307,7 @@ impl PlanView {
     pub fn new(
         keyspace: KeyspaceName,
         mut nodes: Vec<PlanNode>,
-        mut shards: Vec<ShardSpec>,
+        mut shards: Vec<PlanShardRecord>,
     ) -> Result<Self, Vec<ViewProblem>> {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         shards.sort_by(|a, b| a.name.cmp(&b.name));
@@ -361,13 +361,13 @@ impl PlanView {
     }
 
     /// All shards, in the order of their names.
-    pub fn shards(&self) -> impl ExactSizeIterator<Item = (ShardIx, ShardState)> {
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = (ShardIx, PlanShard)> {
         let numbered = self.slots.iter().enumerate();
         numbered.map(|(i, slot)| (ShardIx(i as u32), slot.state()))
     }
 
     /// A shard.
-    pub fn shard(&self, shard: ShardIx) -> ShardState {
+    pub fn shard(&self, shard: ShardIx) -> PlanShard {
         self.slots[shard.at()].state()
     }
 
@@ -394,9 +394,9 @@ impl PlanView {
     }
 
     /// A shard by numbers.
-    pub fn resolve(&self, spec: &ShardSpec) -> ShardState {
+    pub fn resolve(&self, spec: &PlanShardRecord) -> PlanShard {
         let find = |name: &Option<NodeName>| name.as_ref().and_then(|n| self.find_node(n));
-        ShardState {
+        PlanShard {
             owner: find(&spec.owner),
             intended: find(&spec.intended),
             moving: find(&spec.moving),
@@ -412,7 +412,7 @@ impl PlanView {
     }
 
     /// Changes a shard.
-    pub fn set_shard(&mut self, shard: ShardIx, state: ShardState) {
+    pub fn set_shard(&mut self, shard: ShardIx, state: PlanShard) {
         self.slots[shard.at()] = Slot::of(state);
     }
 
@@ -449,7 +449,7 @@ impl PlanView {
     }
 
     /// Puts a shard in, or replaces the one of its name. Numbers of shards behind a new one shift.
-    pub fn put_shard(&mut self, spec: &ShardSpec) -> ShardIx {
+    pub fn put_shard(&mut self, spec: &PlanShardRecord) -> ShardIx {
         let slot = Slot::of(self.resolve(spec));
         match self.names.binary_search(&spec.name) {
             Ok(at) => {

@@ -10,13 +10,13 @@ use crate::time::Time;
 /// The average moves towards each report by `elapsed / (elapsed + window)` of the distance. Unlike an exponential this is
 /// exact in integers, so that everyone who computes it gets the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Smooth {
+pub struct LoadAverage {
     /// In thousandths of the reported unit.
     milli: u64,
     last: Option<Time>,
 }
 
-impl Smooth {
+impl LoadAverage {
     /// The average after this report. The first one counts in full; one that is not later than the last counts for nothing.
     #[must_use]
     pub fn report(self, load: u32, now: Time, window: Duration) -> Self {
@@ -63,14 +63,14 @@ mod tests {
 
     #[test]
     fn the_first_report_counts_in_full_and_a_spike_hardly() {
-        let steady = Smooth::default().report(100, at(0), WINDOW);
+        let steady = LoadAverage::default().report(100, at(0), WINDOW);
         assert_eq!(steady.load(), 100);
         assert_eq!(steady.report(1000, at(1), WINDOW).load(), 129);
     }
 
     #[test]
     fn a_change_that_lasts_is_followed() {
-        let mut load = Smooth::default().report(100, at(0), WINDOW);
+        let mut load = LoadAverage::default().report(100, at(0), WINDOW);
         for s in 1..300 {
             load = load.report(500, at(s), WINDOW);
         }
@@ -79,20 +79,20 @@ mod tests {
 
     #[test]
     fn a_report_from_the_past_changes_nothing() {
-        let load = Smooth::default().report(100, at(50), WINDOW);
+        let load = LoadAverage::default().report(100, at(50), WINDOW);
         assert_eq!(load.report(900, at(20), WINDOW), load);
     }
 
     #[test]
     fn the_largest_load_does_not_overflow() {
-        let load = Smooth::default().report(u32::MAX, at(0), WINDOW);
+        let load = LoadAverage::default().report(u32::MAX, at(0), WINDOW);
         let later = load.report(u32::MAX, Time(u64::MAX - 1), WINDOW);
         assert_eq!(later.load(), u32::MAX);
     }
 
     #[test]
     fn without_a_window_the_last_report_is_the_load() {
-        let load = Smooth::default().report(1, at(0), Duration::ZERO);
+        let load = LoadAverage::default().report(1, at(0), Duration::ZERO);
         assert_eq!(load.report(7, at(1), Duration::ZERO).load(), 7);
     }
 }

@@ -10,7 +10,7 @@
 //! | 6 | `budget.rs` | what of that is allowed now |
 //!
 //! `damping.rs` says when balance has to wait. `policy.rs` stands in for phases 3 to 5 where a policy says for each shard
-//! where it belongs. `by_node.rs` is the view sorted by node, `from_records.rs` makes a view out of records; [`Planner`] keeps it between plans.
+//! where it belongs. `view_index.rs` is the view sorted by node, `from_records.rs` makes a view out of records; [`Planner`] keeps it between plans.
 //!
 //! The planner advises. It never grants: what it says is written by a leader whose writes may be refused, and carried out
 //! by nodes under the rules of the shard table. A wrong or outdated plan costs moves, never safety (P1).
@@ -19,7 +19,6 @@ mod balance_count;
 mod balance_load;
 mod budget;
 mod builder;
-mod by_node;
 mod damping;
 mod decision;
 mod eligibility;
@@ -35,47 +34,48 @@ mod report;
 mod settings;
 pub(crate) mod target_counts;
 mod validate_policy;
+mod view_index;
 pub mod what_if;
 
 #[cfg(test)]
 mod tests;
 
-pub use decision::{Balance, Decision, Plan, PlanProblem, PutOff};
-pub use from_records::{Live, Memory, NoMemory, Stale, StaleReason};
+pub use decision::{Balance, Decision, DeferredMoves, Plan, PlanProblem};
+pub use from_records::{Live, NoMemory, PlannerMemory, Stale, StaleReason};
 pub use input::{
-    Elsewhere, NodeIx, NodeState, Pin, PlanNode, PlanView, ShardIx, ShardSpec, ShardState,
-    ViewProblem,
+    NodeIx, NodeState, OtherKeyspaces, Pin, PlanNode, PlanShard, PlanShardRecord, PlanView,
+    ShardIx, ViewProblem,
 };
-pub use load_average::Smooth;
-pub use planner::{Delta, Planner};
-pub use policy::{Placement, Policy, PolicyInput, Taker, jump_hash};
+pub use load_average::LoadAverage;
+pub use planner::{Planner, ViewChange};
+pub use policy::{EligibleNode, Placement, Policy, PolicyInput, jump_hash};
 pub use reason::PlanReason;
-pub use report::Report;
+pub use report::PlanReport;
 pub use settings::{BalanceBy, Budgets, PlanRules, PlanSettings, PolicyKind, ZoneRule};
-pub use validate_policy::{Nonsense, check};
+pub use validate_policy::{InvalidPlacement, check};
 
 use crate::time::Time;
-use builder::Work;
-use by_node::Index;
+use builder::PlanBuilder;
+use view_index::ViewIndex;
 
 /// What should be done now.
 pub fn plan(view: &PlanView, rules: &PlanRules, now: Time) -> Plan {
-    plan_on(view, rules, &Index::of(view), now, None)
+    plan_on(view, rules, &ViewIndex::of(view), now, None)
 }
 
 /// The same by a policy of one's own; `rules.policy` is then not looked at.
 pub fn plan_with(view: &PlanView, rules: &PlanRules, policy: &dyn Policy, now: Time) -> Plan {
-    plan_on(view, rules, &Index::of(view), now, Some(policy))
+    plan_on(view, rules, &ViewIndex::of(view), now, Some(policy))
 }
 
 fn plan_on(
     view: &PlanView,
     rules: &PlanRules,
-    index: &Index,
+    index: &ViewIndex,
     now: Time,
     policy: Option<&dyn Policy>,
 ) -> Plan {
-    let mut work = Work::new(view, rules, index, now);
+    let mut work = PlanBuilder::new(view, rules, index, now);
     work.settle();
     if policy.is_some() || rules.policy != PolicyKind::Sticky {
         work.follow(policy);

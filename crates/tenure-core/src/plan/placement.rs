@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use super::builder::{Cause, Forced, Work};
+use super::builder::{Cause, ForcedPlacement, PlanBuilder};
 use super::decision::PlanProblem;
 use super::input::{NodeIx, Pin};
 use super::reason::PlanReason;
@@ -28,13 +28,17 @@ pub(crate) struct Targets(BinaryHeap<Reverse<TargetScore>>);
 
 impl Targets {
     /// All nodes for which `open` holds.
-    pub(crate) fn new(work: &Work<'_>, open: impl Fn(usize) -> bool) -> Self {
+    pub(crate) fn new(work: &PlanBuilder<'_>, open: impl Fn(usize) -> bool) -> Self {
         let nodes = (0..work.fits.len()).filter(|&i| open(i));
         Self(nodes.map(|i| Reverse(work.score(i))).collect())
     }
 
     /// The best node for which `open` still holds. Nodes for which it no longer does are dropped: they only get fuller.
-    pub(crate) fn best(&mut self, work: &Work<'_>, open: impl Fn(usize) -> bool) -> Option<NodeIx> {
+    pub(crate) fn best(
+        &mut self,
+        work: &PlanBuilder<'_>,
+        open: impl Fn(usize) -> bool,
+    ) -> Option<NodeIx> {
         loop {
             let mut top = self.0.peek_mut()?;
             let node = top.0.node;
@@ -52,7 +56,7 @@ impl Targets {
     }
 }
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     pub(crate) fn score(&self, node: usize) -> TargetScore {
         let fit = &self.fits[node];
         let (full, weight) = (self.fullness(node), fit.weight.max(1));
@@ -133,14 +137,14 @@ impl Work<'_> {
     }
 
     /// The node that a shard is pinned to, if it can be put there.
-    fn pinned_to(&self, f: &Forced) -> Option<NodeIx> {
+    fn pinned_to(&self, f: &ForcedPlacement) -> Option<NodeIx> {
         match self.view.shard(f.urgency.shard).pin {
             Pin::To(to) if self.pin_fits(to) => Some(to),
             _ => None,
         }
     }
 
-    fn settle_at(&mut self, f: &Forced, to: NodeIx) {
+    fn settle_at(&mut self, f: &ForcedPlacement, to: NodeIx) {
         let (ix, shard) = (f.urgency.shard, self.view.shard(f.urgency.shard));
         if f.from == Some(to) {
             // The best place is where it is.
@@ -151,7 +155,7 @@ impl Work<'_> {
     }
 
     /// There is no place: the shard stays where it is, if it is anywhere.
-    pub(crate) fn leave(&mut self, f: &Forced) {
+    pub(crate) fn leave(&mut self, f: &ForcedPlacement) {
         let (ix, shard) = (f.urgency.shard, self.view.shard(f.urgency.shard));
         if let Some(at) = shard.bound_for() {
             self.put(&shard, at);

@@ -1,23 +1,23 @@
 //! A planner that remembers: small changes cost little.
 
-use super::by_node::Index;
 use super::decision::Plan;
-use super::input::{PlanNode, PlanView, ShardIx, ShardSpec, ShardState};
+use super::input::{PlanNode, PlanShard, PlanShardRecord, PlanView, ShardIx};
 use super::policy::Policy;
 use super::settings::PlanRules;
+use super::view_index::ViewIndex;
 use super::{input::NodeIx, plan_on};
 use crate::ids::{NodeName, ShardName};
 use crate::time::Time;
 
 /// One change of what the planner looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Delta {
+pub enum ViewChange {
     /// A node came, or is different now.
     Node(PlanNode),
     /// A node is to be forgotten.
     NodeGone(NodeName),
     /// A shard was created, or is different now.
-    Shard(ShardSpec),
+    Shard(PlanShardRecord),
     /// A shard was deleted.
     ShardGone(ShardName),
 }
@@ -26,14 +26,14 @@ pub enum Delta {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Planner {
     view: PlanView,
-    index: Index,
+    index: ViewIndex,
     rules: PlanRules,
 }
 
 impl Planner {
     /// A planner that starts from this view.
     pub fn new(view: PlanView, rules: PlanRules) -> Self {
-        let index = Index::of(&view);
+        let index = ViewIndex::of(&view);
         Self { view, index, rules }
     }
 
@@ -53,36 +53,36 @@ impl Planner {
     }
 
     /// Takes in a change. A change of a shard or a node costs little; new names shift numbers and cost a pass over all shards.
-    pub fn apply(&mut self, delta: Delta) {
+    pub fn apply(&mut self, delta: ViewChange) {
         match delta {
-            Delta::Node(node) => self.put_node(node),
-            Delta::NodeGone(name) => {
+            ViewChange::Node(node) => self.put_node(node),
+            ViewChange::NodeGone(name) => {
                 if let Some(node) = self.view.find_node(&name) {
                     self.view.remove_node(node);
-                    self.index = Index::of(&self.view);
+                    self.index = ViewIndex::of(&self.view);
                 }
             }
-            Delta::Shard(spec) => match self.view.find_shard(&spec.name) {
+            ViewChange::Shard(spec) => match self.view.find_shard(&spec.name) {
                 Some(ix) => {
                     let state = self.view.resolve(&spec);
                     self.set_shard(ix, state);
                 }
                 None => {
                     self.view.put_shard(&spec);
-                    self.index = Index::of(&self.view);
+                    self.index = ViewIndex::of(&self.view);
                 }
             },
-            Delta::ShardGone(name) => {
+            ViewChange::ShardGone(name) => {
                 if let Some(shard) = self.view.find_shard(&name) {
                     self.view.remove_shard(shard);
-                    self.index = Index::of(&self.view);
+                    self.index = ViewIndex::of(&self.view);
                 }
             }
         }
     }
 
     /// Changes a shard by numbers.
-    pub fn set_shard(&mut self, shard: ShardIx, state: ShardState) {
+    pub fn set_shard(&mut self, shard: ShardIx, state: PlanShard) {
         let old = self.view.shard(shard);
         if old != state {
             self.index.remove(shard, &old);

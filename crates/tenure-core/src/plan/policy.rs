@@ -3,9 +3,9 @@
 //! Such a policy knows nothing of moves, budgets and calm. It answers for every shard; the planner checks the answer and
 //! then moves shards towards it at its own pace. `rendezvous` and `jump` are such policies, and users' own.
 
-use super::builder::{Cause, Work};
+use super::builder::{Cause, PlanBuilder};
 use super::decision::PlanProblem;
-use super::eligibility::Fit;
+use super::eligibility::NodeEligibility;
 use super::input::{NodeIx, Pin, PlanView, ShardIx};
 use super::placement::Targets;
 use super::reason::PlanReason;
@@ -17,7 +17,7 @@ use crate::ids::{NodeName, SessionId};
 
 /// A node that takes shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Taker {
+pub struct EligibleNode {
     /// The node.
     pub node: NodeIx,
     /// Its part in relation to others; never zero.
@@ -32,8 +32,8 @@ pub struct PolicyInput<'a> {
     /// Nodes and shards.
     pub view: &'a PlanView,
     /// The nodes that take shards, in the order of their names.
-    pub takers: &'a [Taker],
-    fits: &'a [Fit],
+    pub takers: &'a [EligibleNode],
+    fits: &'a [NodeEligibility],
 }
 
 impl PolicyInput<'_> {
@@ -62,10 +62,10 @@ pub trait Policy: std::fmt::Debug + Send + Sync {
     fn assign(&self, input: &PolicyInput<'_>) -> Vec<Placement>;
 }
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// Plans by a policy that says where each shard belongs.
     pub(crate) fn follow(&mut self, policy: Option<&dyn Policy>) {
-        let takers: Vec<Taker> = self.takers();
+        let takers: Vec<EligibleNode> = self.takers();
         let chosen = match policy {
             Some(policy) => {
                 let input = PolicyInput {
@@ -88,9 +88,9 @@ impl Work<'_> {
         }
     }
 
-    fn takers(&self) -> Vec<Taker> {
-        let taker = |(i, f): (usize, &Fit)| {
-            f.takes.then_some(Taker {
+    fn takers(&self) -> Vec<EligibleNode> {
+        let taker = |(i, f): (usize, &NodeEligibility)| {
+            f.takes.then_some(EligibleNode {
                 node: NodeIx(i as u32),
                 weight: f.weight.max(1),
                 room: f.most,
@@ -100,14 +100,14 @@ impl Work<'_> {
     }
 
     /// The answer of `rendezvous` or `jump`; none for shards that there is no room for.
-    fn built_in(&self, takers: &[Taker]) -> Vec<Option<NodeIx>> {
+    fn built_in(&self, takers: &[EligibleNode]) -> Vec<Option<NodeIx>> {
         match self.rules.policy {
             PolicyKind::Jump => self.jump(takers),
             _ => self.rendezvous(takers),
         }
     }
 
-    fn jump(&self, takers: &[Taker]) -> Vec<Option<NodeIx>> {
+    fn jump(&self, takers: &[EligibleNode]) -> Vec<Option<NodeIx>> {
         let mut left: Vec<u32> = takers.iter().map(|t| self.unpinned_room(t)).collect();
         let mut choose = |i: usize| {
             let id = self.view.shard_id(ShardIx(i as u32));
@@ -124,13 +124,13 @@ impl Work<'_> {
     }
 
     /// What pinned shards leave free.
-    fn unpinned_room(&self, taker: &Taker) -> u32 {
+    fn unpinned_room(&self, taker: &EligibleNode) -> u32 {
         let pinned = self.seats[taker.node.at()].pinned;
         taker.room.saturating_sub(pinned)
     }
 
-    fn rendezvous(&self, takers: &[Taker]) -> Vec<Option<NodeIx>> {
-        let member = |t: &Taker| Member {
+    fn rendezvous(&self, takers: &[EligibleNode]) -> Vec<Option<NodeIx>> {
+        let member = |t: &EligibleNode| Member {
             name: self.view.node(t.node).name.clone(),
             session: SessionId(0),
             weight: t.weight,

@@ -11,33 +11,33 @@ use super::reason::PlanReason;
 
 /// A plan with names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Report {
+pub struct PlanReport {
     /// The keyspace.
     pub keyspace: String,
     /// How many shards it has.
     pub shards: usize,
     /// What is to be done, the most urgent first.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PlannedChange>,
     /// How many shards stay although they would go elsewhere, by reason.
-    pub stays: Vec<Stay>,
+    pub stays: Vec<UnchangedShards>,
     /// How many moves there would be without budgets.
     pub moves_wanted: u32,
     /// How many of them are made now.
     pub moves_allowed: u32,
     /// What is put off for the sake of calm: how many shards, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deferred: Option<Stay>,
+    pub deferred: Option<UnchangedShards>,
     /// How evenly things are spread now, and after this plan.
-    pub balance: BeforeAfter,
+    pub balance: BalanceBeforeAfter,
     /// Every node.
-    pub nodes: Vec<NodeLine>,
+    pub nodes: Vec<PlannedNode>,
     /// What somebody should put right.
     pub problems: Vec<String>,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Change {
+pub struct PlannedChange {
     /// `intend`, `move` or `cancel`.
     pub action: &'static str,
     /// The shard, without its keyspace.
@@ -56,7 +56,7 @@ pub struct Change {
 
 /// Shards that stay for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Stay {
+pub struct UnchangedShards {
     /// Why, as one word.
     pub reason: &'static str,
     /// Why, as half a sentence.
@@ -70,7 +70,7 @@ pub struct Stay {
 
 /// Balance, twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct BeforeAfter {
+pub struct BalanceBeforeAfter {
     /// Now.
     pub before: Evenness,
     /// After this plan.
@@ -106,7 +106,7 @@ impl From<Balance> for Evenness {
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct NodeLine {
+pub struct PlannedNode {
     /// Its name.
     pub node: String,
     /// Whether it takes and keeps shards.
@@ -127,7 +127,7 @@ const SUCH_AS: usize = 3;
 /// How many changes are shown as text before "and so many more".
 const SHOWN: usize = 40;
 
-impl Report {
+impl PlanReport {
     /// The report of a plan that was made on this view.
     pub fn new(view: &PlanView, plan: &Plan) -> Self {
         let shard = |d: &Decision| view.shard_name(d.shard()).to_string();
@@ -139,7 +139,7 @@ impl Report {
                 Decision::Cancel { .. } => ("abort", None, None),
                 Decision::Stay { .. } => return None,
             };
-            Some(Change {
+            Some(PlannedChange {
                 action,
                 shard: shard(d),
                 from,
@@ -156,7 +156,7 @@ impl Report {
                 names.push(shard(d));
             }
         }
-        let stay = |reason: PlanReason, shards: u32, examples: Vec<String>| Stay {
+        let stay = |reason: PlanReason, shards: u32, examples: Vec<String>| UnchangedShards {
             reason: reason.as_str(),
             explanation: reason.text(),
             shards,
@@ -173,7 +173,7 @@ impl Report {
             moves_wanted: plan.moves_wanted,
             moves_allowed: plan.moves_allowed,
             deferred: plan.put_off.map(|p| stay(p.reason, p.shards, Vec::new())),
-            balance: BeforeAfter {
+            balance: BalanceBeforeAfter {
                 before: plan.before.into(),
                 after: plan.after.into(),
             },
@@ -183,7 +183,7 @@ impl Report {
     }
 }
 
-fn node_lines(view: &PlanView, plan: &Plan) -> Vec<NodeLine> {
+fn node_lines(view: &PlanView, plan: &Plan) -> Vec<PlannedNode> {
     let mut before = vec![(0u32, 0u64); view.nodes().len()];
     for (_, shard) in view.shards() {
         if let Some(node) = shard.bound_for() {
@@ -209,7 +209,7 @@ fn node_lines(view: &PlanView, plan: &Plan) -> Vec<NodeLine> {
             after[to.at()].1 += load;
         }
     }
-    let line = |(i, n): (usize, &super::input::PlanNode)| NodeLine {
+    let line = |(i, n): (usize, &super::input::PlanNode)| PlannedNode {
         node: n.name.to_string(),
         state: n.state.to_string(),
         weight: n.weight,
@@ -220,7 +220,7 @@ fn node_lines(view: &PlanView, plan: &Plan) -> Vec<NodeLine> {
     view.nodes().iter().enumerate().map(line).collect()
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |action: &str| self.changes.iter().filter(|c| c.action == action).count();
         writeln!(
@@ -265,7 +265,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl PlanReport {
     fn fmt_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changed: Vec<_> = self
             .nodes

@@ -4,13 +4,13 @@
 //! within one of the exact part. Of the nodes that could be rounded up, those that already have the shard are: this is what
 //! makes the number of moves the least possible.
 
-use super::builder::Work;
+use super::builder::PlanBuilder;
 use super::decision::PlanProblem;
 use super::settings::ZoneRule;
 
 /// One node in the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct NodeShare {
     pub(crate) weight: u32,
     /// The least that it must get.
     pub(crate) low: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Part {
 ///
 /// Whoever's part would be outside its limits is fixed at the limit, and the rest is divided among the others; of the two
 /// kinds of limits the one that is broken by more goes first, as otherwise the other would be fixed too early.
-pub(crate) fn divide(total: u64, parts: &mut [Part]) {
+pub(crate) fn divide(total: u64, parts: &mut [NodeShare]) {
     let mut open: Vec<usize> = (0..parts.len()).collect();
     let mut rest = i128::from(total);
     loop {
@@ -38,7 +38,7 @@ pub(crate) fn divide(total: u64, parts: &mut [Part]) {
             return;
         }
         // In units of 1/weights: how far all limits are broken, low ones positive.
-        let broken = |p: &Part| {
+        let broken = |p: &NodeShare| {
             let exact = rest * i128::from(p.weight);
             let low = i128::from(p.low) * weights - exact;
             let high = exact - i128::from(p.high) * weights;
@@ -73,7 +73,7 @@ pub(crate) fn divide(total: u64, parts: &mut [Part]) {
 }
 
 /// Whole numbers for those whose part is within their limits.
-fn round(rest: i128, weights: i128, open: &[usize], parts: &mut [Part]) {
+fn round(rest: i128, weights: i128, open: &[usize], parts: &mut [NodeShare]) {
     let mut given = 0;
     let mut odd = Vec::new();
     for &i in open {
@@ -94,11 +94,11 @@ fn round(rest: i128, weights: i128, open: &[usize], parts: &mut [Part]) {
     odd[..up].iter().for_each(|o| parts[o.3].share += 1);
 }
 
-impl Work<'_> {
+impl PlanBuilder<'_> {
     /// Every node's share of all shards.
     pub(crate) fn shares(&mut self) -> Vec<u32> {
         let total = self.view.shard_count() as u64;
-        let mut parts: Vec<Part> = (0..self.fits.len()).map(|i| self.part(i)).collect();
+        let mut parts: Vec<NodeShare> = (0..self.fits.len()).map(|i| self.part(i)).collect();
         self.limit_zones(total, &parts);
         let room: u64 = parts.iter().map(|p| p.high).fold(0, u64::saturating_add);
         if room < total && self.any_takes {
@@ -119,7 +119,7 @@ impl Work<'_> {
             let due: u64 = (0..parts.len()).filter(later).map(|i| parts[i].low).sum();
             let most = here.iter().map(|&i| parts[i].high);
             let most = most.fold(0, u64::saturating_add);
-            let mut some: Vec<Part> = here.iter().map(|&i| parts[i]).collect();
+            let mut some: Vec<NodeShare> = here.iter().map(|&i| parts[i]).collect();
             self.divide_by_zone(rest.saturating_sub(due).min(most), &here, &mut some);
             for (&i, part) in here.iter().zip(some) {
                 rest = rest.saturating_sub(part.share);
@@ -127,11 +127,11 @@ impl Work<'_> {
             }
         }
         // A share is at most the number of shards, or what the node has.
-        let whole = |p: &Part| u32::try_from(p.share).unwrap_or(u32::MAX);
+        let whole = |p: &NodeShare| u32::try_from(p.share).unwrap_or(u32::MAX);
         parts.iter().map(whole).collect()
     }
 
-    fn part(&self, i: usize) -> Part {
+    fn part(&self, i: usize) -> NodeShare {
         let (fit, seat) = (&self.fits[i], &self.seats[i]);
         let placed = u64::from(seat.placed);
         let (low, high) = if fit.fixed {
@@ -144,7 +144,7 @@ impl Work<'_> {
         } else {
             (0, 0)
         };
-        Part {
+        NodeShare {
             weight: fit.weight,
             low,
             high,
@@ -155,7 +155,7 @@ impl Work<'_> {
     }
 
     /// Finds out how many shards a zone may have: as set, or as few more as it takes to hold them all.
-    fn limit_zones(&mut self, total: u64, parts: &[Part]) {
+    fn limit_zones(&mut self, total: u64, parts: &[NodeShare]) {
         let ZoneRule::Spread { most_percent } = self.rules.zones else {
             return;
         };
@@ -186,12 +186,12 @@ impl Work<'_> {
     }
 
     /// Divides within the zones' limits: a zone that would get more gets its limit, and the others the rest.
-    fn divide_by_zone(&self, total: u64, nodes: &[usize], parts: &mut [Part]) {
+    fn divide_by_zone(&self, total: u64, nodes: &[usize], parts: &mut [NodeShare]) {
         let zone = |k: usize| self.index.zone[nodes[k]] as usize;
         let mut open: Vec<usize> = (0..parts.len()).collect();
         let mut rest = total;
         loop {
-            let mut some: Vec<Part> = open.iter().map(|&k| parts[k]).collect();
+            let mut some: Vec<NodeShare> = open.iter().map(|&k| parts[k]).collect();
             divide(rest, &mut some);
             let mut sums = vec![0u64; self.index.zones];
             for (&k, part) in open.iter().zip(&some) {
@@ -204,7 +204,7 @@ impl Work<'_> {
             }
             for (z, _) in sums.iter().enumerate().filter(|(_, s)| **s > limit) {
                 let here: Vec<usize> = open.iter().copied().filter(|&k| zone(k) == z).collect();
-                let mut some: Vec<Part> = here.iter().map(|&k| parts[k]).collect();
+                let mut some: Vec<NodeShare> = here.iter().map(|&k| parts[k]).collect();
                 divide(limit, &mut some);
                 for (&k, part) in here.iter().zip(some) {
                     rest = rest.saturating_sub(part.share);
@@ -221,9 +221,9 @@ mod tests {
     use super::*;
 
     fn shares(total: u64, parts: &[(u32, u64, u64, u64)]) -> Vec<u64> {
-        let mut parts: Vec<Part> = parts
+        let mut parts: Vec<NodeShare> = parts
             .iter()
-            .map(|&(weight, low, high, has)| Part {
+            .map(|&(weight, low, high, has)| NodeShare {
                 weight,
                 low,
                 high,

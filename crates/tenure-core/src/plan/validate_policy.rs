@@ -8,7 +8,7 @@ use crate::ids::{NodeName, ShardName};
 
 /// Why a policy's answer was refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Nonsense {
+pub enum InvalidPlacement {
     /// A node that does not exist.
     UnknownNode(u32),
     /// A shard that does not exist.
@@ -30,7 +30,7 @@ pub enum Nonsense {
     DoubleShard(ShardName),
 }
 
-impl fmt::Display for Nonsense {
+impl fmt::Display for InvalidPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownNode(n) => write!(f, "node number {n} does not exist"),
@@ -55,7 +55,7 @@ impl fmt::Display for Nonsense {
 pub fn check(
     input: &PolicyInput<'_>,
     answer: &[Placement],
-) -> Result<Vec<Option<NodeIx>>, Nonsense> {
+) -> Result<Vec<Option<NodeIx>>, InvalidPlacement> {
     let view = input.view;
     let mut room: Vec<Option<u32>> = vec![None; view.nodes().len()];
     for taker in input.takers {
@@ -65,29 +65,33 @@ pub fn check(
     let mut chosen = vec![None; view.shard_count()];
     for Placement { shard, node } in answer {
         let Some(slot) = chosen.get_mut(shard.at()) else {
-            return Err(Nonsense::UnknownShard(shard.0));
+            return Err(InvalidPlacement::UnknownShard(shard.0));
         };
         let Some(&room) = room.get(node.at()) else {
-            return Err(Nonsense::UnknownNode(node.0));
+            return Err(InvalidPlacement::UnknownNode(node.0));
         };
         if slot.is_some() {
-            return Err(Nonsense::DoubleShard(view.shard_name(*shard).clone()));
+            return Err(InvalidPlacement::DoubleShard(
+                view.shard_name(*shard).clone(),
+            ));
         }
         let stays = view.shard(*shard).bound_for() == Some(*node) && input.keeps(*node);
         if room.is_none() && !stays {
-            return Err(Nonsense::ClosedNode(view.node(*node).name.clone()));
+            return Err(InvalidPlacement::ClosedNode(view.node(*node).name.clone()));
         }
         *slot = Some(*node);
         given[node.at()] += 1;
     }
     if let Some(missing) = chosen.iter().position(Option::is_none) {
         let shard = ShardIx(missing as u32);
-        return Err(Nonsense::MissingShard(view.shard_name(shard).clone()));
+        return Err(InvalidPlacement::MissingShard(
+            view.shard_name(shard).clone(),
+        ));
     }
     for taker in input.takers {
         let given = given[taker.node.at()];
         if given > taker.room {
-            return Err(Nonsense::FullNode {
+            return Err(InvalidPlacement::FullNode {
                 node: view.node(taker.node).name.clone(),
                 given,
                 room: taker.room,

@@ -16,7 +16,7 @@ use crate::time::Time;
 
 /// One change to a view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum WhatIfChange {
     /// A node is gone, and so is its session.
     Remove(NodeName),
     /// So many more nodes, like any other.
@@ -41,20 +41,20 @@ pub enum Change {
 
 /// Why a question was not understood, or does not fit the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Unclear {
+pub struct WhatIfError {
     /// The part of the question.
     pub given: String,
     /// What is wrong, and the way out.
     pub problem: String,
 }
 
-impl fmt::Display for Unclear {
+impl fmt::Display for WhatIfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "what if {:?}: {}", self.given, self.problem)
     }
 }
 
-impl std::error::Error for Unclear {}
+impl std::error::Error for WhatIfError {}
 
 /// What can be asked, for messages and help.
 pub const FORMS: &str = "remove NODE, add COUNT, add NODE, weight NODE=N, capacity NODE=N, zone NODE=ZONE, cordon NODE, \
@@ -65,14 +65,14 @@ pub const FORMS: &str = "remove NODE, add COUNT, add NODE, weight NODE=N, capaci
 const MOST_ADDED: u32 = 100_000;
 
 /// Reads one or more changes, separated by semicolons.
-pub fn parse(text: &str) -> Result<Vec<Change>, Unclear> {
+pub fn parse(text: &str) -> Result<Vec<WhatIfChange>, WhatIfError> {
     let parts: Vec<&str> = text
         .split(';')
         .map(str::trim)
         .filter(|p| !p.is_empty())
         .collect();
     if parts.is_empty() {
-        return Err(Unclear {
+        return Err(WhatIfError {
             given: text.to_owned(),
             problem: format!("the question is empty; use {FORMS}"),
         });
@@ -80,8 +80,8 @@ pub fn parse(text: &str) -> Result<Vec<Change>, Unclear> {
     parts.into_iter().map(parse_one).collect()
 }
 
-fn parse_one(part: &str) -> Result<Change, Unclear> {
-    let unclear = |problem: String| Unclear {
+fn parse_one(part: &str) -> Result<WhatIfChange, WhatIfError> {
+    let unclear = |problem: String| WhatIfError {
         given: part.to_owned(),
         problem,
     };
@@ -106,39 +106,39 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
         ))),
     };
     Ok(match verb {
-        "remove" => Change::Remove(node(rest)?),
+        "remove" => WhatIfChange::Remove(node(rest)?),
         "add" => match rest.parse::<u32>() {
-            Ok(n) if (1..=MOST_ADDED).contains(&n) => Change::AddSome(n),
+            Ok(n) if (1..=MOST_ADDED).contains(&n) => WhatIfChange::AddSome(n),
             Ok(_) => {
                 return Err(unclear(format!(
                     "the number of nodes to add must be between 1 and {MOST_ADDED}"
                 )));
             }
-            Err(_) => Change::Add(node(rest)?),
+            Err(_) => WhatIfChange::Add(node(rest)?),
         },
         "weight" => {
             let (name, value) = pair()?;
-            Change::Weight(node(name)?, number(value, 1)?)
+            WhatIfChange::Weight(node(name)?, number(value, 1)?)
         }
         "capacity" => {
             let (name, value) = pair()?;
-            Change::Capacity(node(name)?, number(value, 0)?)
+            WhatIfChange::Capacity(node(name)?, number(value, 0)?)
         }
         "zone" => {
             let (name, value) = pair()?;
-            Change::Zone(node(name)?, value.trim().to_owned())
+            WhatIfChange::Zone(node(name)?, value.trim().to_owned())
         }
-        "cordon" => Change::State(node(rest)?, NodeState::Cordoned),
-        "drain" => Change::State(node(rest)?, NodeState::Draining),
-        "resume" => Change::State(node(rest)?, NodeState::Active),
+        "cordon" => WhatIfChange::State(node(rest)?, NodeState::Cordoned),
+        "drain" => WhatIfChange::State(node(rest)?, NodeState::Draining),
+        "resume" => WhatIfChange::State(node(rest)?, NodeState::Active),
         "pin" => {
             let (id, name) = pair()?;
-            Change::Pin(shard(id)?, node(name)?)
+            WhatIfChange::Pin(shard(id)?, node(name)?)
         }
-        "unpin" => Change::Unpin(shard(rest)?),
+        "unpin" => WhatIfChange::Unpin(shard(rest)?),
         "cost" => {
             let (id, value) = pair()?;
-            Change::Load(shard(id)?, number(value, 0)?)
+            WhatIfChange::Load(shard(id)?, number(value, 0)?)
         }
         other => {
             return Err(unclear(format!(
@@ -149,7 +149,11 @@ fn parse_one(part: &str) -> Result<Change, Unclear> {
 }
 
 /// The view with the changes made to it, one after the other.
-pub fn apply(view: &PlanView, changes: &[Change], now: Time) -> Result<PlanView, Unclear> {
+pub fn apply(
+    view: &PlanView,
+    changes: &[WhatIfChange],
+    now: Time,
+) -> Result<PlanView, WhatIfError> {
     let mut view = view.clone();
     for change in changes {
         apply_one(&mut view, change, now)?;
@@ -157,8 +161,8 @@ pub fn apply(view: &PlanView, changes: &[Change], now: Time) -> Result<PlanView,
     Ok(view)
 }
 
-fn apply_one(view: &mut PlanView, change: &Change, now: Time) -> Result<(), Unclear> {
-    let unclear = |given: &dyn fmt::Display, problem: &str| Unclear {
+fn apply_one(view: &mut PlanView, change: &WhatIfChange, now: Time) -> Result<(), WhatIfError> {
+    let unclear = |given: &dyn fmt::Display, problem: &str| WhatIfError {
         given: given.to_string(),
         problem: problem.to_owned(),
     };
@@ -172,33 +176,36 @@ fn apply_one(view: &mut PlanView, change: &Change, now: Time) -> Result<(), Uncl
         Ok(())
     };
     match change {
-        Change::Remove(name) => edit(view, name, &|n| n.state = NodeState::Away),
-        Change::Weight(name, weight) => edit(view, name, &|n| n.weight = *weight),
-        Change::Capacity(name, most) => edit(view, name, &|n| n.capacity = Some(*most)),
-        Change::Zone(name, zone) => edit(view, name, &|n| n.zone = Some(zone.clone())),
-        Change::State(name, state) => edit(view, name, &|n| n.state = *state),
-        Change::Add(name) if view.find_node(name).is_some() => {
+        WhatIfChange::Remove(name) => edit(view, name, &|n| n.state = NodeState::Away),
+        WhatIfChange::Weight(name, weight) => edit(view, name, &|n| n.weight = *weight),
+        WhatIfChange::Capacity(name, most) => edit(view, name, &|n| n.capacity = Some(*most)),
+        WhatIfChange::Zone(name, zone) => edit(view, name, &|n| n.zone = Some(zone.clone())),
+        WhatIfChange::State(name, state) => edit(view, name, &|n| n.state = *state),
+        WhatIfChange::Add(name) if view.find_node(name).is_some() => {
             Err(unclear(name, "the node exists already"))
         }
-        Change::Add(name) => {
+        WhatIfChange::Add(name) => {
             view.put_node(like_the_others(view, name.clone(), now));
             Ok(())
         }
-        Change::AddSome(count) => {
+        WhatIfChange::AddSome(count) => {
             for name in unused_names(view, *count) {
                 view.put_node(like_the_others(view, name, now));
             }
             Ok(())
         }
-        Change::Pin(..) | Change::Unpin(_) | Change::Load(..) => change_shard(view, change),
+        WhatIfChange::Pin(..) | WhatIfChange::Unpin(_) | WhatIfChange::Load(..) => {
+            change_shard(view, change)
+        }
     }
 }
 
-fn change_shard(view: &mut PlanView, change: &Change) -> Result<(), Unclear> {
-    let (Change::Pin(id, _) | Change::Unpin(id) | Change::Load(id, _)) = change else {
+fn change_shard(view: &mut PlanView, change: &WhatIfChange) -> Result<(), WhatIfError> {
+    let (WhatIfChange::Pin(id, _) | WhatIfChange::Unpin(id) | WhatIfChange::Load(id, _)) = change
+    else {
         return Ok(());
     };
-    let unclear = |problem: String| Unclear {
+    let unclear = |problem: String| WhatIfError {
         given: id.to_string(),
         problem,
     };
@@ -211,10 +218,10 @@ fn change_shard(view: &mut PlanView, change: &Change) -> Result<(), Unclear> {
     };
     let mut shard = view.shard(ix);
     match change {
-        Change::Pin(_, name) => {
+        WhatIfChange::Pin(_, name) => {
             shard.pin = view.find_node(name).map_or(Pin::Unknown, Pin::To);
         }
-        Change::Load(_, load) => shard.load = *load,
+        WhatIfChange::Load(_, load) => shard.load = *load,
         _ => shard.pin = Pin::None,
     }
     view.set_shard(ix, shard);

@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 pub use cluster::{ClusterRecord, MovesPaused};
 pub use keyspace::{AssignedBy, KeyspaceKind, KeyspaceRecord};
 pub use leader::LeaderRecord;
-pub use node::{NodeMode, NodeRecord, Rejoin};
+pub use node::{NodeMode, NodeRecord, RejoinMode};
 pub use plan_settings::PlanningSettings;
 pub use session::{
     BootClock, Costs, EndReason, Ended, HeldByRouter, Role, SessionRecord, UnservedCount,
     UnservedShards,
 };
 pub use shard::{
-    Failure, HISTORY_LEN, Move, MovePhase, Owner, OwnerChange, Ownership, PlanId, Quarantine,
+    HISTORY_LEN, LoadFailure, Move, MovePhase, Owner, OwnerChange, Ownership, PlanId, Quarantine,
     ShardRecord,
 };
 

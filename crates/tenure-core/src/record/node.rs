@@ -49,7 +49,7 @@ impl NodeMode {
 /// How a node comes back whose session ran out while others lived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rejoin {
+pub enum RejoinMode {
     /// It takes part again by itself.
     #[default]
     Auto,
@@ -57,7 +57,7 @@ pub enum Rejoin {
     Manual,
 }
 
-impl fmt::Display for Rejoin {
+impl fmt::Display for RejoinMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
@@ -66,7 +66,7 @@ impl fmt::Display for Rejoin {
     }
 }
 
-impl FromStr for Rejoin {
+impl FromStr for RejoinMode {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {

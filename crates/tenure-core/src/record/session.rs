@@ -31,7 +31,7 @@ pub type Costs = BTreeMap<KeyspaceName, BTreeMap<ShardName, u32>>;
 /// Moves by the shard that they are of.
 pub type HeldByRouter = BTreeMap<KeyspaceName, BTreeMap<ShardName, u64>>;
 
-/// Shards without an owner that serves them, by keyspace and reason ([`crate::members::Unserved`], as one word; later versions may
+/// Shards without an owner that serves them, by keyspace and reason ([`crate::members::UnservedReason`], as one word; later versions may
 /// have further reasons).
 pub type UnservedShards = BTreeMap<KeyspaceName, BTreeMap<String, UnservedCount>>;
 

@@ -161,7 +161,7 @@ pub struct OwnerChange {
 
 /// A node that could not load the shard, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Failure {
+pub struct LoadFailure {
     /// The node.
     pub node: NodeName,
     /// Which incarnation of it: another one may try again.
@@ -200,7 +200,7 @@ pub struct ShardRecord {
     /// What it cost its last owner, where that said so. A present owner's word is in its session.
     pub cost: Option<u32>,
     /// Nodes that could not load it.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<LoadFailure>,
     /// It has been served since the last of them: the next failure begins a new count.
     pub served_since: bool,
     /// Set when too many nodes could not load it.
@@ -288,7 +288,7 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cost: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    failures: Vec<Failure>,
+    failures: Vec<LoadFailure>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     served_since: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

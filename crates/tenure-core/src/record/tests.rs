@@ -177,7 +177,7 @@ fn every_kind() -> Vec<(Key, Record)> {
         move_request: Some(NodeName::new("n2").unwrap()),
         deleting: true,
         cost: Some(70),
-        failures: vec![Failure {
+        failures: vec![LoadFailure {
             node: NodeName::new("n1").unwrap(),
             session: SessionId(1),
             error: "disk".to_owned(),

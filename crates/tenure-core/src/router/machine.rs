@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Action, Event, Reachability, RecordVersion, Refusal, RouterTiming, Shard, ShardObservation,
-    Step, Verdict,
+    Action, Event, KnownRefusal, Reachability, RecordVersion, RoutedShard, RouterTiming,
+    ShardObservation, Step, Verdict,
 };
 use crate::ids::{SessionId, ShardId};
 use crate::record::HeldByRouter;
@@ -28,7 +28,7 @@ pub struct RequestRefusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     id: ShardId,
-    shard: Shard,
+    shard: RoutedShard,
     wake: Option<Time>,
 }
 
@@ -88,7 +88,7 @@ impl<K: Copy + Ord> RouterMachine<K> {
     }
 
     /// One shard.
-    pub fn shard(&self, at: K) -> Option<&Shard> {
+    pub fn shard(&self, at: K) -> Option<&RoutedShard> {
         self.shards.get(&at).map(|kept| &kept.shard)
     }
 
@@ -102,7 +102,7 @@ impl<K: Copy + Ord> RouterMachine<K> {
         let (rules, pace, holds) = (self.rules, self.pace, self.holds);
         self.shards.entry(at).or_insert_with(|| Entry {
             id: id.clone(),
-            shard: Shard::with(rules, pace, holds),
+            shard: RoutedShard::with(rules, pace, holds),
             wake: None,
         });
         let reach = sight.owner.map_or(Reachability::Unknown, |s| self.reach(s));
@@ -136,7 +136,7 @@ impl<K: Copy + Ord> RouterMachine<K> {
 
     /// A request for a shard was refused: says what it is to do.
     pub fn refused(&mut self, now: Time, at: K, refused: &RequestRefusal) -> Verdict {
-        let refusal = Refusal {
+        let refusal = KnownRefusal {
             sent_by: refused.sent_by,
             owner: refused.owner.map(|owner| (owner, self.reach(owner))),
             mark: refused.mark,

@@ -43,19 +43,19 @@ fn sight(
 }
 
 /// A shard that is served, with requests under way.
-fn serving() -> Shard {
-    let mut shard = Shard::new();
+fn serving() -> RoutedShard {
+    let mut shard = RoutedShard::new();
     let step = shard.step(ms(0), held(OWNER, mark(1, 1)));
     assert_eq!(step.actions, [Action::Switch(OWNER), Action::Flush]);
     shard
 }
 
-fn actions(shard: &mut Shard, at: u64, event: Event) -> Vec<Action> {
+fn actions(shard: &mut RoutedShard, at: u64, event: Event) -> Vec<Action> {
     shard.step(ms(at), event).actions
 }
 
-fn refusal(sent_by: RecordVersion, told: RecordVersion, owner: Option<SessionId>) -> Refusal {
-    Refusal {
+fn refusal(sent_by: RecordVersion, told: RecordVersion, owner: Option<SessionId>) -> KnownRefusal {
+    KnownRefusal {
         sent_by,
         owner: owner.map(|session| (session, Reachability::Known)),
         mark: told,
@@ -65,7 +65,7 @@ fn refusal(sent_by: RecordVersion, told: RecordVersion, owner: Option<SessionId>
 
 #[test]
 fn a_router_that_knows_nothing_holds() {
-    let mut shard = Shard::new();
+    let mut shard = RoutedShard::new();
     assert_eq!(shard.holding(), Some(HoldReason::Unknown));
     assert_eq!(actions(&mut shard, 0, Event::Tick), []);
     let free = sight(None, mark(1, 1), false, None);
@@ -157,14 +157,14 @@ fn a_refusal_is_followed_once_and_only_to_newer_knowledge() {
         (Verdict::Follow(OTHER), Step::default()),
         "nobody else is kept"
     );
-    let again = Refusal {
+    let again = KnownRefusal {
         followed: true,
         ..newer.clone()
     };
     let (verdict, step) = shard.clone().refused(ms(1), &again);
     assert_eq!(verdict, Verdict::Wait);
     assert_eq!(step.actions[0], Action::Hold(HoldReason::Refused));
-    let nowhere = Refusal {
+    let nowhere = KnownRefusal {
         owner: Some((OTHER, Reachability::Unknown)),
         ..newer
     };
@@ -231,7 +231,7 @@ fn a_shard_whose_owner_is_gone_or_cannot_be_found_is_held() {
         actions(&mut shard, 2, Event::Reach(Reachability::Known)),
         []
     );
-    let mut unfound = Shard::new();
+    let mut unfound = RoutedShard::new();
     let Event::Seen(sight, _) = held(OWNER, mark(1, 1)) else {
         unreachable!()
     };

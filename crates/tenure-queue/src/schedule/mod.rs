@@ -20,9 +20,9 @@ use crate::ids::{Nonce, ScheduleName, TaskId};
 use crate::payload::Payload;
 use crate::queue::Queue;
 use crate::queue_record::{decode, encode};
-use crate::retry::{Retry, maybe_millis};
+use crate::retry::{RetryPolicy, maybe_millis};
 use crate::store_time::StoreTime;
-use crate::submit::Submit;
+use crate::submit::NewTask;
 use crate::task::FORMAT;
 use crate::task_store::{TaskStore, in_time, read_in_time};
 
@@ -45,7 +45,7 @@ pub struct ScheduleSpec {
     pub attempt_timeout: Option<Duration>,
     /// How often each task is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
+    pub retry: Option<RetryPolicy>,
     /// What to find the tasks by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
@@ -99,8 +99,8 @@ impl ScheduleSpec {
         Ok(cron.next(after.timestamp(), &zone).map(StoreTime::from))
     }
 
-    fn submit(&self) -> Submit {
-        let mut submit = Submit::new(self.payload.clone()).priority(self.priority);
+    fn submit(&self) -> NewTask {
+        let mut submit = NewTask::new(self.payload.clone()).priority(self.priority);
         if let Some(timeout) = self.attempt_timeout {
             submit = submit.timeout(timeout);
         }
@@ -323,9 +323,9 @@ impl TaskStore {
 
 /// Which ticks schedules remember, each read once.
 #[derive(Debug, Default)]
-pub(crate) struct NotedTicks(BTreeMap<ScheduleName, Option<StoreTime>>);
+pub(crate) struct LastTicks(BTreeMap<ScheduleName, Option<StoreTime>>);
 
-impl NotedTicks {
+impl LastTicks {
     /// Whether this is no task of a tick, or its schedule will never submit it again.
     pub(crate) async fn contains(
         &mut self,

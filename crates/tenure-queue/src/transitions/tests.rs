@@ -4,20 +4,20 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::TaskId;
-use crate::retry::Retry;
-use crate::task::Spec;
+use crate::retry::RetryPolicy;
+use crate::task::TaskSpec;
 
 fn at(seconds: u64) -> StoreTime {
     StoreTime::from_millis(seconds * 1000)
 }
 
 fn new(attempts: u32) -> Task {
-    let spec = Spec {
+    let spec = TaskSpec {
         payload: Payload::none(),
         priority: 5,
         attempt_timeout: None,
         claim_timeout: Duration::from_secs(30),
-        retry: Retry {
+        retry: RetryPolicy {
             max_attempts: attempts,
             delay: Duration::from_secs(4),
             delay_max: Duration::from_secs(60),
@@ -126,7 +126,7 @@ fn whoever_lost_its_claim_can_do_nothing_more() {
 fn a_claim_is_extended_and_runs_out_only_then() {
     let extend = Transition::Extend {
         claim: ClaimId(1),
-        progress: Some(Progress {
+        progress: Some(TaskProgress {
             permille: Some(500),
             note: "half".to_owned(),
         }),
@@ -164,12 +164,12 @@ fn a_claim_is_never_good_for_much_longer_than_the_attempt_may_take() {
 fn failures_wait_longer_each_time_and_end_as_a_dead_letter() {
     let task = after(new(3), &[(10, claim(1)), (11, fail(1))]);
     // With no chance at all a wait is shorter by a quarter.
-    assert_eq!(task.state, State::Ready { due: at(14) });
+    assert_eq!(task.state, TaskState::Ready { due: at(14) });
     let task = after(task, &[(14, claim(2)), (20, fail(2))]);
-    assert_eq!(task.state, State::Ready { due: at(26) });
+    assert_eq!(task.state, TaskState::Ready { due: at(26) });
     let task = after(task, &[(26, claim(3)), (27, fail(3))]);
     let reason = "broken".to_owned();
-    assert_eq!(task.state, State::Dead { at: at(27), reason });
+    assert_eq!(task.state, TaskState::Dead { at: at(27), reason });
     let task = after(task, &[(50, Transition::Retry { by: None })]);
     assert_eq!((task.attempts, task.status()), (0, TaskStatus::Ready));
 }
@@ -188,7 +188,7 @@ fn some_failures_are_for_good_and_some_name_their_wait() {
     assert_eq!(dead.status(), TaskStatus::Dead);
     let wait = Duration::from_secs(100);
     let later = after(task, &[(11, change(false, Some(wait)))]);
-    assert_eq!(later.state, State::Ready { due: at(111) });
+    assert_eq!(later.state, TaskState::Ready { due: at(111) });
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn what_is_given_back_or_rescheduled_is_no_attempt() {
     let task = after(new(1), &changes);
     assert_eq!(
         (task.attempts, task.state),
-        (0, State::Ready { due: at(500) })
+        (0, TaskState::Ready { due: at(500) })
     );
 }
 
@@ -211,7 +211,7 @@ fn what_is_given_back_or_rescheduled_is_no_attempt() {
 fn a_cancelled_task_ends_however_its_attempt_does() {
     let cancel = Transition::Cancel { by: None };
     let task = after(new(3), &[(10, cancel.clone())]);
-    assert_eq!(task.state, State::Cancelled { at: at(10) });
+    assert_eq!(task.state, TaskState::Cancelled { at: at(10) });
     assert_eq!(
         refused(&task, 11, &claim(1)),
         TransitionError::Is(TaskStatus::Cancelled)
@@ -256,7 +256,7 @@ fn history_keeps_its_beginning_and_its_end() {
     }
     assert_eq!(task.history.len(), HISTORY_MAX);
     assert_eq!(task.dropped_events as usize + HISTORY_MAX, 201);
-    assert_eq!(task.history[0].event, What::Submitted);
+    assert_eq!(task.history[0].event, TaskEventKind::Submitted);
     assert_eq!(task.history.last().unwrap().attempt, Some(100));
 }
 

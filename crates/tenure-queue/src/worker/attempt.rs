@@ -11,15 +11,15 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Active, WorkerContext};
-use super::index_writer::Filed;
-use super::outcome::{self, End};
+use super::context::{ActiveAttempt, WorkerContext};
+use super::index_writer::IndexUpdate;
+use super::outcome::{self, AttemptEnd};
 use crate::error::QueueError;
-use crate::handler::{Failure, Job, Outcome, TaskHandler};
+use crate::handler::{Job, Outcome, TaskFailure, TaskHandler};
 use crate::ids::ClaimId;
-use crate::keys::Entry;
-use crate::task::Progress;
-use crate::task_store::{UpdateOutcome, Versioned};
+use crate::keys::IndexEntry;
+use crate::task::TaskProgress;
+use crate::task_store::{UpdateOutcome, VersionedTask};
 use crate::transitions::Transition;
 
 /// For how long an attempt is led to by the entry that it was found by. Short ones need no other.
@@ -29,22 +29,22 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How long a handler has to stop when the worker itself has to.
 const ABORT_GRACE: Duration = Duration::from_secs(1);
 
-type Returned = Result<Result<Outcome, Failure>, JoinError>;
+type Returned = Result<Result<Outcome, TaskFailure>, JoinError>;
 
 /// An attempt under way.
 pub(super) struct Attempt {
     pub(super) engine: Arc<WorkerContext>,
-    pub(super) held: Versioned,
+    pub(super) held: VersionedTask,
     pub(super) claim: ClaimId,
     /// The entry that leads to the task.
-    pub(super) entry: Entry,
+    pub(super) entry: IndexEntry,
     pub(super) cancel: CancellationToken,
     /// Whether somebody wants the task cancelled.
     pub(super) asked_to_stop: bool,
-    progress: watch::Receiver<Option<Progress>>,
+    progress: watch::Receiver<Option<TaskProgress>>,
     /// Until when the claim is good for sure.
     good_until: Instant,
-    _active: Active,
+    _active: ActiveAttempt,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -52,8 +52,8 @@ pub(super) struct Attempt {
 pub(super) fn start<H: TaskHandler>(
     engine: &Arc<WorkerContext>,
     handler: &Arc<H>,
-    held: Versioned,
-    entry: Entry,
+    held: VersionedTask,
+    entry: IndexEntry,
     sent: Instant,
     permit: OwnedSemaphorePermit,
 ) {
@@ -94,7 +94,7 @@ pub(super) fn start<H: TaskHandler>(
 }
 
 /// The handler's task, which does not outlive whoever waits for it.
-struct Work(JoinHandle<Result<Outcome, Failure>>);
+struct Work(JoinHandle<Result<Outcome, TaskFailure>>);
 
 impl Drop for Work {
     fn drop(&mut self) {
@@ -104,7 +104,7 @@ impl Drop for Work {
 
 /// How an extension ended.
 enum Extension {
-    Made(Box<Versioned>, Instant),
+    Made(Box<VersionedTask>, Instant),
     Lost,
     Failed(QueueError),
 }
@@ -122,7 +122,7 @@ impl Attempt {
         work: &mut Work,
         sent: Instant,
         deadline: Option<Instant>,
-    ) -> End {
+    ) -> AttemptEnd {
         let third = self.held.task.claim_timeout / 3;
         let (mut extend_at, mut index_at) = (sent + third, Some(sent + INDEX_AFTER));
         let mut extending: Option<JoinHandle<Extension>> = None;
@@ -131,10 +131,10 @@ impl Attempt {
         loop {
             tokio::select! {
                 biased;
-                returned = &mut work.0 => return End::of(returned),
-                () = at(deadline) => return self.hurry(work, End::TimedOut).await,
-                () = abort.cancelled() => return self.hurry(work, End::Stopping).await,
-                () = at(stop_by) => return End::Stopped,
+                returned = &mut work.0 => return AttemptEnd::of(returned),
+                () = at(deadline) => return self.hurry(work, AttemptEnd::TimedOut).await,
+                () = abort.cancelled() => return self.hurry(work, AttemptEnd::Stopping).await,
+                () = at(stop_by) => return AttemptEnd::Stopped,
                 extension = joined(&mut extending) => {
                     extending = None;
                     match extension {
@@ -142,7 +142,7 @@ impl Attempt {
                             self.extended(*held, asked);
                             extend_at = asked + third;
                         }
-                        Extension::Lost => return self.hurry(work, End::ClaimLost).await,
+                        Extension::Lost => return self.hurry(work, AttemptEnd::ClaimLost).await,
                         Extension::Failed(error) => {
                             tracing::debug!(task = %self.held.task.id, %error, "renewing the claim on a task failed, retrying");
                             extend_at = Instant::now() + third / 5;
@@ -158,7 +158,7 @@ impl Attempt {
                 }
                 // Others may have it by now.
                 () = tokio::time::sleep_until(self.good_until) => {
-                    return self.hurry(work, End::ClaimLost).await;
+                    return self.hurry(work, AttemptEnd::ClaimLost).await;
                 }
                 () = at(index_at) => {
                     index_at = None;
@@ -169,13 +169,15 @@ impl Attempt {
     }
 
     /// Tells the handler to stop, and gives it a moment. What it returns in time counts, unless the claim is lost.
-    async fn hurry(&mut self, work: &mut Work, end: End) -> End {
+    async fn hurry(&mut self, work: &mut Work, end: AttemptEnd) -> AttemptEnd {
         self.cancel.cancel();
         match tokio::time::timeout(ABORT_GRACE, &mut work.0).await {
-            Ok(returned) if !matches!(end, End::ClaimLost | End::TimedOut) => match returned {
-                Ok(Err(_)) if matches!(end, End::Stopping) => end,
-                returned => End::of(returned),
-            },
+            Ok(returned) if !matches!(end, AttemptEnd::ClaimLost | AttemptEnd::TimedOut) => {
+                match returned {
+                    Ok(Err(_)) if matches!(end, AttemptEnd::Stopping) => end,
+                    returned => AttemptEnd::of(returned),
+                }
+            }
             _ => end,
         }
     }
@@ -198,7 +200,7 @@ impl Attempt {
         })
     }
 
-    fn extended(&mut self, held: Versioned, asked: Instant) {
+    fn extended(&mut self, held: VersionedTask, asked: Instant) {
         self.engine.shelf.metrics.extended.one();
         self.good_until = asked + held.task.claim_timeout;
         self.asked_to_stop = held.task.running().is_some_and(|running| running.cancel);
@@ -207,9 +209,9 @@ impl Attempt {
 
     /// An attempt that lasts is no longer led to by the ready index, but by the lease index.
     fn stand_in_lease_index(&mut self) {
-        let right = Entry::of(&self.held.task);
+        let right = IndexEntry::of(&self.held.task);
         let was = std::mem::replace(&mut self.entry, right.clone());
-        self.engine.clerk.file(Filed {
+        self.engine.clerk.file(IndexUpdate {
             put: right,
             remove: vec![was],
             let_in: None,
@@ -237,12 +239,12 @@ async fn joined(task: &mut Option<JoinHandle<Extension>>) -> Extension {
     }
 }
 
-impl End {
+impl AttemptEnd {
     fn of(returned: Returned) -> Self {
         match returned {
-            Ok(Ok(outcome)) => End::Returned(outcome),
-            Ok(Err(failure)) => End::Failed(failure),
-            Err(broken) => End::Panicked(panic_message(broken)),
+            Ok(Ok(outcome)) => AttemptEnd::Returned(outcome),
+            Ok(Err(failure)) => AttemptEnd::Failed(failure),
+            Err(broken) => AttemptEnd::Panicked(panic_message(broken)),
         }
     }
 }

@@ -12,10 +12,10 @@ use super::context::WorkerContext;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::{Nonce, TaskId};
-use crate::keys::Entry;
+use crate::keys::IndexEntry;
 use crate::store_time::StoreTime;
-use crate::task::{State, Task};
-use crate::task_store::Versioned;
+use crate::task::{Task, TaskState};
+use crate::task_store::VersionedTask;
 use crate::transitions::{Transition, apply};
 
 /// For how long a task that cannot be read is passed over.
@@ -33,9 +33,9 @@ const SETTLE_LATEST: Duration = Duration::from_secs(1);
 
 /// A claim that is about to be written.
 struct Bid {
-    entry: Entry,
+    entry: IndexEntry,
     next: Task,
-    was: Versioned,
+    was: VersionedTask,
     permit: OwnedSemaphorePermit,
 }
 
@@ -43,7 +43,7 @@ struct Bid {
 pub(super) async fn claim<H: TaskHandler>(
     engine: &Arc<WorkerContext>,
     handler: &Arc<H>,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
 ) {
     if entries.is_empty() {
         return;
@@ -74,7 +74,7 @@ pub(super) async fn claim<H: TaskHandler>(
         match answer {
             Ok(Put::Won(version)) => {
                 let task = bid.next.clone();
-                won(engine, handler, bid, Versioned { task, version }, sent);
+                won(engine, handler, bid, VersionedTask { task, version }, sent);
             }
             // Somebody else was quicker.
             Ok(Put::Lost) => lost(engine, &bid.next.id),
@@ -99,7 +99,7 @@ fn won<H: TaskHandler>(
     engine: &Arc<WorkerContext>,
     handler: &Arc<H>,
     bid: Bid,
-    held: Versioned,
+    held: VersionedTask,
     sent: Instant,
 ) {
     engine.shelf.metrics.claimed.one();
@@ -115,12 +115,12 @@ fn lost(engine: &WorkerContext, id: &TaskId) {
 /// The task that an entry leads to, if it may be claimed. Otherwise the entry is put right.
 async fn fit(
     engine: &WorkerContext,
-    entry: &Entry,
-    held: Result<Option<Versioned>, QueueError>,
+    entry: &IndexEntry,
+    held: Result<Option<VersionedTask>, QueueError>,
     now: StoreTime,
-) -> Option<Versioned> {
+) -> Option<VersionedTask> {
     match held {
-        Ok(Some(held)) if Entry::of(&held.task) == *entry => Some(held),
+        Ok(Some(held)) if IndexEntry::of(&held.task) == *entry => Some(held),
         Ok(held)
             if engine
                 .shelf
@@ -153,7 +153,7 @@ async fn fit(
 }
 
 /// Comes back to an entry whose task is about to be written: soon at first, later if it is long in coming.
-fn await_task(engine: &WorkerContext, entry: &Entry, now: StoreTime) {
+fn await_task(engine: &WorkerContext, entry: &IndexEntry, now: StoreTime) {
     let (soonest, latest) = PASS_AHEAD;
     let wait = now.since(entry.at).clamp(soonest, latest);
     engine.pass_over(&entry.id, Some(wait));
@@ -167,7 +167,12 @@ fn is_fresh(task: &Task, now: StoreTime) -> bool {
     running.is_some_and(|running| now.since(running.since) < PASS_CLAIMED)
 }
 
-fn bid(engine: &WorkerContext, entry: Entry, was: Versioned, now: StoreTime) -> Option<Bid> {
+fn bid(
+    engine: &WorkerContext,
+    entry: IndexEntry,
+    was: VersionedTask,
+    now: StoreTime,
+) -> Option<Bid> {
     let permit = engine.permits.clone().try_acquire_owned().ok()?;
     let change = Transition::Claim {
         claim: engine.shelf.claim_id(),
@@ -203,7 +208,7 @@ async fn settle<H: TaskHandler>(
                 let put = vec![shelf.update(&bid.next, held.version)];
                 if let Some(Ok(Put::Won(version))) = shelf.put_many(put).await.pop() {
                     let task = bid.next.clone();
-                    return won(engine, handler, bid, Versioned { task, version }, sent);
+                    return won(engine, handler, bid, VersionedTask { task, version }, sent);
                 }
             }
             Ok(_) => break,
@@ -220,7 +225,7 @@ async fn settle<H: TaskHandler>(
 fn is_ours(task: &Task, nonce: Nonce) -> bool {
     let claimed = task.history.iter().find(|event| event.nonce == nonce);
     match (&task.state, claimed) {
-        (State::Running(running), Some(event)) => event.claim == Some(running.claim),
+        (TaskState::Running(running), Some(event)) => event.claim == Some(running.claim),
         _ => false,
     }
 }

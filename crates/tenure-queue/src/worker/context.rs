@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::index_writer::IndexWriter;
 use crate::error::QueueError;
 use crate::ids::{TaskId, WorkerName};
-use crate::ownership::Leasing;
+use crate::ownership::CheckedOwnership;
 use crate::queue::Queue;
 use crate::task_store::TaskStore;
-use crate::wakeups::Wakes;
+use crate::wakeups::PendingWakeups;
 
 /// How long attempts that were told to stop have for it, and their tasks for being given back.
 pub(super) const ABORT_LIMIT: Duration = Duration::from_secs(10);
@@ -87,11 +87,11 @@ pub(super) struct WorkerContext {
     pub(super) shelf: Arc<TaskStore>,
     pub(super) name: WorkerName,
     pub(super) settings: WorkerSettings,
-    pub(super) leasing: Leasing,
+    pub(super) leasing: CheckedOwnership,
     pub(super) clerk: IndexWriter,
     pub(super) permits: Arc<Semaphore>,
     /// What it was told to look at.
-    pub(super) wakes: Arc<Wakes>,
+    pub(super) wakes: Arc<PendingWakeups>,
     /// Nothing more is claimed.
     pub(super) stop: CancellationToken,
     /// What is running is to be given back.
@@ -125,7 +125,7 @@ impl WorkerContext {
         queue: &Queue,
         name: WorkerName,
         settings: WorkerSettings,
-        leasing: Leasing,
+        leasing: CheckedOwnership,
     ) -> Arc<Self> {
         let shelf = queue.shelf().clone();
         Arc::new_cyclic(|engine| Self {
@@ -151,12 +151,12 @@ impl WorkerContext {
     }
 
     /// Takes a shard in. It is out again when the answer is dropped.
-    pub(super) fn own(self: &Arc<Self>, shard: u32, grant: Grant) -> Owned {
+    pub(super) fn own(self: &Arc<Self>, shard: u32, grant: Grant) -> OwnedShard {
         if self.owned().insert(shard, grant).is_none() {
             self.shelf.metrics.shards.one();
         }
         self.changed.send_replace(());
-        Owned {
+        OwnedShard {
             engine: self.clone(),
             shard,
         }
@@ -239,10 +239,10 @@ impl WorkerContext {
     }
 
     /// Counts an attempt for as long as the answer lives.
-    pub(super) fn begin(self: &Arc<Self>) -> Active {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveAttempt {
         self.active.fetch_add(1, Ordering::SeqCst);
         self.shelf.metrics.running.one();
-        Active(self.clone())
+        ActiveAttempt(self.clone())
     }
 
     /// Waits until nothing is running; false if that takes longer than `limit`.
@@ -261,12 +261,12 @@ impl WorkerContext {
 }
 
 /// A shard that may be polled.
-pub(super) struct Owned {
+pub(super) struct OwnedShard {
     engine: Arc<WorkerContext>,
     shard: u32,
 }
 
-impl Drop for Owned {
+impl Drop for OwnedShard {
     fn drop(&mut self) {
         if self.engine.owned().remove(&self.shard).is_some() {
             self.engine.shelf.metrics.shards.less();
@@ -276,9 +276,9 @@ impl Drop for Owned {
 }
 
 /// An attempt that is counted.
-pub(super) struct Active(Arc<WorkerContext>);
+pub(super) struct ActiveAttempt(Arc<WorkerContext>);
 
-impl Drop for Active {
+impl Drop for ActiveAttempt {
     fn drop(&mut self) {
         let now = self.0.active.fetch_sub(1, Ordering::SeqCst) - 1;
         self.0.shelf.metrics.running.less();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tenure::Exposed;
+use tenure::MetricsSource;
 
 use super::context::WorkerContext;
 
@@ -12,12 +12,12 @@ use super::context::WorkerContext;
 /// Its metrics are the queue's, and beside them those of the node that owns its shards, if leasing is on. It stays when the
 /// worker has gone, and says so.
 #[derive(Clone)]
-pub struct Health {
+pub struct WorkerHealth {
     pub(super) engine: Arc<WorkerContext>,
     pub(super) node: Option<Arc<tenure::Metrics>>,
 }
 
-impl Exposed for Health {
+impl MetricsSource for WorkerHealth {
     fn render(&self) -> String {
         let queue = &self.engine.queue;
         let mut text = queue.metrics().render(queue.name().as_str());
@@ -47,7 +47,7 @@ impl Exposed for Health {
     }
 }
 
-impl fmt::Debug for Health {
+impl fmt::Debug for WorkerHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut told = f.debug_struct("Health");
         told.field("worker", &self.engine.name);

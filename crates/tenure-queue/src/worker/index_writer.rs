@@ -8,24 +8,24 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::context::WorkerContext;
 use crate::ids::TaskId;
-use crate::keys::Entry;
+use crate::keys::IndexEntry;
 use crate::task_store::TaskStore;
 
 /// How many are taken together at most.
 const BATCH: usize = 256;
 
 /// What has become of one task.
-pub(super) struct Filed {
+pub(super) struct IndexUpdate {
     /// The entry that leads to it now.
-    pub(super) put: Entry,
+    pub(super) put: IndexEntry,
     /// Those that no longer do.
-    pub(super) remove: Vec<Entry>,
+    pub(super) remove: Vec<IndexEntry>,
     /// The task, if it may be found again after this.
     pub(super) let_in: Option<TaskId>,
 }
 
 enum Asked {
-    File(Filed),
+    File(IndexUpdate),
     Flush(oneshot::Sender<()>),
 }
 
@@ -44,7 +44,7 @@ impl IndexWriter {
         Self(asked)
     }
 
-    pub(super) fn file(&self, filed: Filed) {
+    pub(super) fn file(&self, filed: IndexUpdate) {
         // The clerk lives as long as the worker.
         let _ = self.0.send(Asked::File(filed));
     }

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::context::WorkerContext;
 use crate::error::QueueError;
 use crate::ids::TaskId;
-use crate::keys::{Entry, Index};
+use crate::keys::{IndexEntry, IndexKind};
 use crate::repair::Purge;
-use crate::task::{State, TaskStatus};
-use crate::task_store::{UpdateOutcome, Versioned};
+use crate::task::{TaskState, TaskStatus};
+use crate::task_store::{UpdateOutcome, VersionedTask};
 use crate::transitions::Transition;
 
 /// How often the queue's record is read.
@@ -167,13 +167,13 @@ async fn recover_all(
     rounds: &BTreeMap<u32, Round>,
 ) -> Result<bool, QueueError> {
     let (shelf, layout) = (&engine.shelf, &engine.shelf.layout);
-    let prefix = layout.whole_index(Index::Lease);
+    let prefix = layout.whole_index(IndexKind::Lease);
     let page = shelf.keys(&prefix, None, PAGE).await?;
     if page.more {
         return Ok(false);
     }
     let now = shelf.now().await?;
-    let mut entries: Vec<Entry> = page
+    let mut entries: Vec<IndexEntry> = page
         .keys
         .iter()
         .filter_map(|k| layout.entry_of(k))
@@ -186,12 +186,13 @@ async fn recover_all(
 /// Looks at the claims of a shard whose time has come: takes back those that ran out, and moves on those that were extended.
 async fn recover(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     let shelf = &engine.shelf;
-    let (prefix, mut after) = (shelf.prefix(Index::Lease, shard), None::<String>);
+    let (prefix, mut after) = (shelf.prefix(IndexKind::Lease, shard), None::<String>);
     let now = shelf.now().await?;
     loop {
         let page = shelf.keys(&prefix, after.as_deref(), PAGE).await?;
         let parsed = page.keys.iter().filter_map(|k| shelf.layout.entry_of(k));
-        let (due, later): (Vec<Entry>, Vec<Entry>) = parsed.partition(|entry| entry.at <= now);
+        let (due, later): (Vec<IndexEntry>, Vec<IndexEntry>) =
+            parsed.partition(|entry| entry.at <= now);
         look_at_all(engine, &due).await;
         after = page.keys.last().cloned();
         if !later.is_empty() || !page.more {
@@ -200,7 +201,7 @@ async fn recover(engine: &WorkerContext, shard: u32) -> Result<(), QueueError> {
     }
 }
 
-async fn look_at_all(engine: &WorkerContext, entries: &[Entry]) {
+async fn look_at_all(engine: &WorkerContext, entries: &[IndexEntry]) {
     let shelf = &engine.shelf;
     let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
     for (entry, held) in entries.iter().zip(shelf.read_many(&ids).await) {
@@ -218,11 +219,17 @@ async fn look_at_all(engine: &WorkerContext, entries: &[Entry]) {
     }
 }
 
-async fn look_at(engine: &WorkerContext, entry: &Entry, held: Versioned) -> Result<(), QueueError> {
+async fn look_at(
+    engine: &WorkerContext,
+    entry: &IndexEntry,
+    held: VersionedTask,
+) -> Result<(), QueueError> {
     let shelf = &engine.shelf;
-    let right = Entry::of(&held.task);
+    let right = IndexEntry::of(&held.task);
     let ran_out = match &held.task.state {
-        State::Running(running) if entry.fits(&held.task) => running.expires <= shelf.now().await?,
+        TaskState::Running(running) if entry.fits(&held.task) => {
+            running.expires <= shelf.now().await?
+        }
         _ => {
             shelf.set_straight(entry, &held).await;
             return Ok(());
@@ -247,7 +254,7 @@ async fn look_at(engine: &WorkerContext, entry: &Entry, held: Versioned) -> Resu
             TaskStatus::Cancelled => shelf.metrics.cancelled.one(),
             _ => {}
         }
-        let right = Entry::of(&now.task);
+        let right = IndexEntry::of(&now.task);
         shelf.index(vec![right.clone()], vec![entry.clone()]).await;
         let shard = shelf.layout.shard_of(&id);
         engine.queue.0.workers.wake(shard, right.at);

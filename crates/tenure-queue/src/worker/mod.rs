@@ -36,8 +36,8 @@ use crate::ownership::OwnershipSettings;
 use crate::queue::{KEYSPACE, Queue};
 use context::WorkerContext;
 pub use context::WorkerSettings;
-pub use health::Health;
-use shard_owner::Shards;
+pub use health::WorkerHealth;
+use shard_owner::WorkerShardHandler;
 
 /// A worker that is being set up.
 #[must_use = "a builder does nothing before `start`"]
@@ -110,8 +110,8 @@ impl Worker {
     }
 
     /// How it stands and what it has done, for a [`tenure::MetricsServer`].
-    pub fn health(&self) -> Health {
-        Health {
+    pub fn health(&self) -> WorkerHealth {
+        WorkerHealth {
             engine: self.engine.clone(),
             node: self.node.as_ref().map(|node| node.metrics().clone()),
         }
@@ -239,7 +239,7 @@ impl WorkerBuilder {
         let name = match self.name {
             Some(name) => WorkerName::new(name)?,
             None => {
-                let host = tenure_store::machine_identity::Host::this().name;
+                let host = tenure_store::machine_identity::MachineIdentity::this().name;
                 let dir = self.data_dir.as_deref().and_then(Path::file_name);
                 WorkerName::new(match dir {
                     Some(dir) => format!("{host}-{}", dir.to_string_lossy()),
@@ -274,7 +274,7 @@ impl WorkerBuilder {
                 .keyspace(
                     keyspace.clone(),
                     Hashed(self.queue.layout().shards()),
-                    Shards(engine),
+                    WorkerShardHandler(engine),
                 );
             let builder = match self.data_dir {
                 Some(path) => builder.data_dir(path),

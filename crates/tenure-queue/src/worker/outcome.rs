@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::context::WorkerContext;
-use super::index_writer::Filed;
-use crate::handler::{Failure, Outcome, RetryAt};
-use crate::keys::Entry;
+use super::index_writer::IndexUpdate;
+use crate::handler::{Outcome, RetryAt, TaskFailure};
+use crate::keys::IndexEntry;
 use crate::metrics::Metrics;
 use crate::store_time::StoreTime;
 use crate::task::{Task, TaskStatus};
@@ -19,11 +19,11 @@ const AGAIN_LATEST: Duration = Duration::from_secs(5);
 
 /// How an attempt came to its end.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum AttemptEnd {
     /// The handler said what came of it.
     Returned(Outcome),
     /// The handler failed.
-    Failed(Failure),
+    Failed(TaskFailure),
     /// The handler panicked.
     Panicked(String),
     /// It took too long.
@@ -37,7 +37,7 @@ pub(super) enum End {
 }
 
 /// Writes the outcome down, however long that takes: until it stands there, or the claim turns out to be lost.
-pub(super) async fn record(attempt: Attempt, end: End) {
+pub(super) async fn record(attempt: Attempt, end: AttemptEnd) {
     let engine = attempt.engine.clone();
     let shelf = &engine.shelf;
     let id = attempt.held.task.id.clone();
@@ -53,8 +53,8 @@ pub(super) async fn record(attempt: Attempt, end: End) {
         match shelf.alter(&id, known.take(), &change, nonce).await {
             Ok(UpdateOutcome::Made { now, .. }) => {
                 made(&engine, &change, &now.task);
-                engine.clerk.file(Filed {
-                    put: Entry::of(&now.task),
+                engine.clerk.file(IndexUpdate {
+                    put: IndexEntry::of(&now.task),
                     remove: vec![attempt.entry.clone()],
                     let_in: Some(id),
                 });
@@ -78,10 +78,10 @@ pub(super) async fn record(attempt: Attempt, end: End) {
 }
 
 /// The change that an end asks for; none if there is no claim to make it with.
-async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
+async fn change(attempt: &Attempt, end: AttemptEnd) -> Option<Transition> {
     let (claim, task) = (attempt.claim, &attempt.held.task);
     let chance = attempt.engine.shelf.chance.draw();
-    let failed = |failure: Failure| Transition::Fail {
+    let failed = |failure: TaskFailure| Transition::Fail {
         claim,
         reason: failure.reason,
         for_good: failure.for_good,
@@ -89,33 +89,35 @@ async fn change(attempt: &Attempt, end: End) -> Option<Transition> {
         chance,
     };
     Some(match end {
-        End::ClaimLost => return None,
-        End::Returned(Outcome::Done(result)) => {
+        AttemptEnd::ClaimLost => return None,
+        AttemptEnd::Returned(Outcome::Done(result)) => {
             let (size, most) = (result.size(), attempt.engine.queue.settings().result_max);
             if size > most {
-                return Some(failed(Failure::for_good(format!(
+                return Some(failed(TaskFailure::for_good(format!(
                     "the result has {size} bytes, but the queue's limit is {most}; store it elsewhere and return a reference"
                 ))));
             }
             Transition::Finish { claim, result }
         }
-        End::Returned(Outcome::Reschedule { at, note }) => Transition::Reschedule {
+        AttemptEnd::Returned(Outcome::Reschedule { at, note }) => Transition::Reschedule {
             claim,
             due: when(&attempt.engine, at, task).await,
             note,
         },
-        End::Returned(Outcome::GiveBack) => Transition::GiveBack { claim },
+        AttemptEnd::Returned(Outcome::GiveBack) => Transition::GiveBack { claim },
         // Whoever was told to stop and failed has stopped.
-        End::Failed(_) | End::Stopped if attempt.asked_to_stop => Transition::Stopped { claim },
-        End::Failed(failure) => failed(failure),
-        End::Panicked(reason) => failed(Failure::new(reason)),
-        End::TimedOut => {
+        AttemptEnd::Failed(_) | AttemptEnd::Stopped if attempt.asked_to_stop => {
+            Transition::Stopped { claim }
+        }
+        AttemptEnd::Failed(failure) => failed(failure),
+        AttemptEnd::Panicked(reason) => failed(TaskFailure::new(reason)),
+        AttemptEnd::TimedOut => {
             let limit = task.attempt_timeout.unwrap_or_default();
-            failed(Failure::new(format!(
+            failed(TaskFailure::new(format!(
                 "the attempt took longer than {limit:?}"
             )))
         }
-        End::Stopped | End::Stopping => Transition::GiveBack { claim },
+        AttemptEnd::Stopped | AttemptEnd::Stopping => Transition::GiveBack { claim },
     })
 }
 
@@ -131,18 +133,21 @@ async fn when(engine: &WorkerContext, at: RetryAt, task: &Task) -> StoreTime {
     }
 }
 
-fn count(metrics: &Metrics, end: &End) {
+fn count(metrics: &Metrics, end: &AttemptEnd) {
     match end {
-        End::Failed(_) => metrics.failed.one(),
-        End::Panicked(_) => {
+        AttemptEnd::Failed(_) => metrics.failed.one(),
+        AttemptEnd::Panicked(_) => {
             metrics.failed.one();
             metrics.panicked.one();
         }
-        End::TimedOut => {
+        AttemptEnd::TimedOut => {
             metrics.failed.one();
             metrics.timed_out.one();
         }
-        End::Returned(_) | End::Stopped | End::Stopping | End::ClaimLost => {}
+        AttemptEnd::Returned(_)
+        | AttemptEnd::Stopped
+        | AttemptEnd::Stopping
+        | AttemptEnd::ClaimLost => {}
     }
 }
 
@@ -162,7 +167,7 @@ fn made(engine: &WorkerContext, change: &Transition, task: &Task) {
         TaskStatus::Cancelled => metrics.cancelled.one(),
         TaskStatus::Ready => {
             let shard = engine.shelf.layout.shard_of(&task.id);
-            engine.queue.0.workers.wake(shard, Entry::of(task).at);
+            engine.queue.0.workers.wake(shard, IndexEntry::of(task).at);
         }
         TaskStatus::Running | TaskStatus::Done => {}
     }

@@ -17,7 +17,7 @@ use super::context::WorkerContext;
 use crate::error::QueueError;
 use crate::handler::TaskHandler;
 use crate::ids::TaskId;
-use crate::keys::{Entry, Index};
+use crate::keys::{IndexEntry, IndexKind};
 use crate::store_time::StoreTime;
 
 /// How many keys a look reads at once. Object stores give as many for the price of one.
@@ -44,14 +44,14 @@ struct Look {
 /// What a look into a shard found.
 #[derive(Debug, Default)]
 struct Found {
-    due: Vec<Entry>,
+    due: Vec<IndexEntry>,
     /// When the next task is due.
     next: Option<StoreTime>,
 }
 
 impl Found {
     /// Takes note of an entry.
-    fn note(&mut self, engine: &WorkerContext, entry: Entry, now: StoreTime) {
+    fn note(&mut self, engine: &WorkerContext, entry: IndexEntry, now: StoreTime) {
         if entry.at > now {
             let next = self.next.unwrap_or(entry.at);
             self.next = Some(next.min(entry.at));
@@ -190,7 +190,7 @@ async fn glance(
     stock: &mut Stock,
 ) -> Result<bool, QueueError> {
     let (shelf, layout) = (&engine.shelf, &engine.shelf.layout);
-    let prefix = layout.whole_index(Index::Ready);
+    let prefix = layout.whole_index(IndexKind::Ready);
     let page = shelf.keys(&prefix, None, PAGE).await?;
     let now = shelf.now().await?;
     engine.shelf.metrics.polls.one();
@@ -293,7 +293,7 @@ async fn next_look(engine: &WorkerContext, look: Option<&mut Look>, found: &Foun
 /// What was found and not claimed yet, the most urgent first. Saves looks while there is more to do than can be done.
 #[derive(Debug, Default)]
 struct Stock {
-    entries: BTreeMap<(u8, u64, TaskId), (u32, Entry)>,
+    entries: BTreeMap<(u8, u64, TaskId), (u32, IndexEntry)>,
     /// When the whole index was last found too large for one look.
     crowded: Option<Instant>,
 }
@@ -301,14 +301,14 @@ struct Stock {
 /// What was taken out of the stock.
 #[derive(Debug, Default)]
 struct Picked {
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     /// Shards of which there is nothing left.
     emptied: BTreeSet<u32>,
 }
 
 impl Stock {
     /// Replaces what is known of a shard.
-    fn fill(&mut self, engine: &WorkerContext, shard: u32, due: Vec<Entry>) {
+    fn fill(&mut self, engine: &WorkerContext, shard: u32, due: Vec<IndexEntry>) {
         self.entries.retain(|_, (of, _)| *of != shard);
         for entry in due {
             // Others may be after the same tasks: whoever goes by chance gets in nobody's way.
@@ -364,7 +364,7 @@ fn sweep_on(engine: &WorkerContext, shard: u32, looks: &mut BTreeMap<u32, Look>)
 /// Looks into a shard for up to `want` tasks that are due, by priority and then by time.
 async fn look(engine: &WorkerContext, shard: u32, want: usize) -> Result<Found, QueueError> {
     let shelf = &engine.shelf;
-    let (prefix, layout) = (shelf.prefix(Index::Ready, shard), &shelf.layout);
+    let (prefix, layout) = (shelf.prefix(IndexKind::Ready, shard), &shelf.layout);
     let now = shelf.now().await?;
     let mut found = Found::default();
     let mut after = None::<String>;
@@ -397,7 +397,7 @@ pub(super) async fn listen(engine: Arc<WorkerContext>) {
     if !engine.settings.follow {
         return;
     }
-    let prefix = engine.shelf.layout.whole_index(Index::Ready);
+    let prefix = engine.shelf.layout.whole_index(IndexKind::Ready);
     let mut trouble = engine.settings.poll_latest;
     while !engine.stop.is_cancelled() {
         let store = &engine.shelf.store;

@@ -1,6 +1,6 @@
 //! Wrong input is refused, whole and with the way out; damaged objects cost nobody else anything.
 
-use tenure_queue::{Filter, Payload, Queue, QueueError, QueueSettings, Submit, TaskStatus};
+use tenure_queue::{Filter, NewTask, Payload, Queue, QueueError, QueueSettings, TaskStatus};
 use tenure_store::{PutIf, Store, StoreError};
 
 use crate::test_cluster::*;
@@ -106,7 +106,7 @@ async fn everything_wrong_with_a_submission_is_told_at_once() {
     let grows = text("\u{1}".repeat(most / 6 + 1));
     let told = queue.submit(grows).await.unwrap_err().to_string();
     assert!(told.contains("bytes"), "{told}");
-    let reference = Submit::new(Payload::Ref("s3://bucket/large".to_owned()));
+    let reference = NewTask::new(Payload::Ref("s3://bucket/large".to_owned()));
     assert!(queue.submit(reference).await.is_ok());
 }
 

@@ -1,7 +1,7 @@
 //! Queues that are deleted: completely, beside producers and workers, and after an interruption.
 
 use tenure_queue::{
-    Payload, Queue, QueueError, QueueSettings, ScheduleSpec, Submit, delete, delete_all,
+    NewTask, Payload, Queue, QueueError, QueueSettings, ScheduleSpec, delete, delete_all,
 };
 use tenure_store::Store;
 use tokio::time::Instant;
@@ -227,7 +227,7 @@ async fn all_queues_of_a_cluster_are_deleted_in_the_time_of_one() {
     for name in ["a", "b/c", "d"] {
         let created =
             Queue::create(world.store.clone(), "shop", name, QueueSettings::default()).await;
-        submitted(&created.unwrap(), Submit::new(Payload::bytes("x"))).await;
+        submitted(&created.unwrap(), NewTask::new(Payload::bytes("x"))).await;
     }
     let elsewhere = Queue::create(world.store.clone(), "shop2", "a", QueueSettings::default());
     submitted(&elsewhere.await.unwrap(), text("kept")).await;

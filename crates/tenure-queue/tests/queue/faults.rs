@@ -1,6 +1,6 @@
 //! Stores that fail, hang, and lose their answers.
 
-use tenure_queue::task::What;
+use tenure_queue::task::TaskEventKind;
 use tenure_queue::{Filter, TaskStatus};
 use tenure_store::fault::FaultConfig;
 
@@ -93,7 +93,7 @@ async fn lost_answers_are_read_back_and_count_once() {
         let finished = task
             .history
             .iter()
-            .filter(|e| e.event == What::Finished)
+            .filter(|e| e.event == TaskEventKind::Finished)
             .count();
         assert_eq!(finished, 1);
     }
@@ -156,12 +156,12 @@ async fn chaos(seed: u64) {
         let payload = String::from_utf8(task.payload.to_bytes()).unwrap();
         let count = |what| task.history.iter().filter(|e| e.event == what).count();
         let (claimed, over) = (
-            count(What::Claimed),
-            count(What::Expired) + count(What::Failed),
+            count(TaskEventKind::Claimed),
+            count(TaskEventKind::Expired) + count(TaskEventKind::Failed),
         );
         assert_eq!(
             claimed - over,
-            count(What::Finished),
+            count(TaskEventKind::Finished),
             "seed {seed}: {task:?}"
         );
         match payload.starts_with("fail") {

@@ -1,11 +1,11 @@
 //! Indexes are hints: lost, wrong and old entries are put right.
 
-use tenure_queue::keys::{Entry, Index};
+use tenure_queue::keys::{IndexEntry, IndexKind};
 use tenure_queue::{Purge, QueueSettings, TaskStatus, WorkerSettings};
 
 use crate::test_cluster::*;
 
-async fn entries(queue: &tenure_queue::Queue, index: Index) -> Vec<String> {
+async fn entries(queue: &tenure_queue::Queue, index: IndexKind) -> Vec<String> {
     let prefix = queue.layout().whole_index(index);
     queue.store().keys(&prefix, None, 1000).await.unwrap().keys
 }
@@ -26,7 +26,7 @@ async fn an_index_that_is_gone_is_rebuilt_from_the_tasks() {
     worker.stop().await.unwrap();
     let waiting = submitted(&queue, text("z")).await;
     let before = queue.stats().await.unwrap();
-    for index in Index::ALL {
+    for index in IndexKind::ALL {
         queue.store().discard(entries(&queue, index).await).await;
     }
     assert_eq!(queue.stats().await.unwrap().done, 0);
@@ -52,7 +52,7 @@ async fn the_owner_finds_tasks_that_no_index_leads_to() {
         let id = submitted(&queue, text("x")).await;
         queue
             .store()
-            .discard(entries(&queue, Index::Ready).await)
+            .discard(entries(&queue, IndexKind::Ready).await)
             .await;
         let mut set = WorkerSettings::for_store("memory");
         set.rescan_every = secs(30);
@@ -73,8 +73,8 @@ async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_und
     let queue = world.queue(settings(1)).await;
     let now = queue.now().await.unwrap();
     let id = tenure_queue::TaskId::new("ghost").unwrap();
-    let entry = Entry {
-        index: Index::Ready,
+    let entry = IndexEntry {
+        index: IndexKind::Ready,
         rank: 4,
         at: now,
         id,
@@ -89,9 +89,9 @@ async fn entries_that_lead_nowhere_are_removed_but_not_those_of_a_submission_und
         .await
         .unwrap();
     tokio::time::sleep(secs(50)).await;
-    assert_eq!(entries(&queue, Index::Ready).await.len(), 1);
+    assert_eq!(entries(&queue, IndexKind::Ready).await.len(), 1);
     until("it is removed", async || {
-        entries(&queue, Index::Ready).await.is_empty()
+        entries(&queue, IndexKind::Ready).await.is_empty()
     })
     .await;
     assert_eq!(count(&queue, "stray_entries_total"), 1);

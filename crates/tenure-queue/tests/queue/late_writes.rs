@@ -1,6 +1,6 @@
 //! Writes that land long after they were sent, and readers that act on what they read long ago.
 
-use tenure_queue::keys::{Entry, Index};
+use tenure_queue::keys::{IndexEntry, IndexKind};
 use tenure_queue::{Purge, Queue, TaskId, TaskStatus};
 
 use crate::recurring::{every_minute, ticks};
@@ -20,7 +20,7 @@ async fn next_minute(queue: &Queue) {
 }
 
 async fn ready(queue: &Queue) -> usize {
-    let prefix = queue.layout().whole_index(Index::Ready);
+    let prefix = queue.layout().whole_index(IndexKind::Ready);
     queue.store().list(&prefix).await.unwrap().entries.len()
 }
 
@@ -54,7 +54,7 @@ async fn a_retry_that_takes_long(
 /// What is ready is led to, and what is not is not.
 async fn is_led_to(queue: &Queue, id: &TaskId) {
     let task = queue.get(id).await.unwrap();
-    let key = queue.layout().entry(&Entry::of(&task));
+    let key = queue.layout().entry(&IndexEntry::of(&task));
     let entry = queue.store().get(&key).await.unwrap();
     assert!(entry.is_some(), "nothing leads to {task:?}");
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tenure::Exposed;
-use tenure_queue::keys::Index;
+use tenure::MetricsSource;
+use tenure_queue::keys::IndexKind;
 use tenure_queue::{Purge, Queue, TaskStatus, WorkerSettings, metrics};
 
 use crate::bad_input::overwrite;
@@ -27,7 +27,7 @@ async fn endings(world: &TestCluster) -> BTreeSet<&'static str> {
     let off = submitted(&queue, text("off").delay(secs(900))).await;
     queue.cancel(&off, None).await.unwrap();
     let hidden = submitted(&queue, text("hidden")).await;
-    let ready = queue.layout().whole_index(Index::Ready);
+    let ready = queue.layout().whole_index(IndexKind::Ready);
     let listed = queue.store().list(&ready).await.unwrap();
     let keys = listed.entries.into_iter().map(|entry| entry.key);
     let hides = keys.filter(|key| key.contains(hidden.as_str()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_queue::{OwnershipSettings, Queue, Submit, TaskStatus, Worker, WorkerSettings, typed};
+use tenure_queue::{NewTask, OwnershipSettings, Queue, TaskStatus, Worker, WorkerSettings, typed};
 use tenure_store::memory::MemoryStore;
 
 use crate::test_cluster::*;
@@ -86,7 +86,7 @@ fn sweeper(queue: &Queue) -> (tokio::runtime::Runtime, Worker) {
 }
 
 async fn is_worked_on(queue: &Queue) {
-    let id = submitted(queue, Submit::json(&1).unwrap()).await;
+    let id = submitted(queue, NewTask::json(&1).unwrap()).await;
     let task = queue.wait(&id, secs(60)).await.unwrap();
     assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
 }

@@ -1,8 +1,9 @@
 //! How attempts end: failures, panics, time running out, cancellation, and the worker's own stop.
 
-use tenure_queue::task::{State, What};
+use tenure_queue::task::{TaskEventKind, TaskState};
 use tenure_queue::{
-    Failure, Outcome, Payload, QueueError, Retry, Task, TaskHandler, TaskStatus, Worker, typed,
+    Outcome, Payload, QueueError, RetryPolicy, Task, TaskFailure, TaskHandler, TaskStatus, Worker,
+    typed,
 };
 
 use crate::test_cluster::*;
@@ -15,7 +16,7 @@ async fn one(world: &TestCluster, hand: impl TaskHandler) -> (tenure_queue::Queu
 
 fn reason(task: &Task) -> String {
     match &task.state {
-        State::Dead { reason, .. } => reason.clone(),
+        TaskState::Dead { reason, .. } => reason.clone(),
         state => panic!("{state:?}"),
     }
 }
@@ -34,7 +35,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
     let claims: Vec<_> = task
         .history
         .iter()
-        .filter(|event| event.event == What::Claimed)
+        .filter(|event| event.event == TaskEventKind::Claimed)
         .map(|event| event.at)
         .collect();
     for (n, pair) in claims.windows(2).enumerate() {
@@ -61,7 +62,7 @@ async fn what_fails_is_tried_again_with_growing_waits_and_becomes_a_dead_letter(
 async fn panics_hangs_and_failures_for_good_are_told_apart() {
     let world = TestCluster::new();
     let (queue, worker) = one(&world, Hand::default()).await;
-    let hang = text("hang").timeout(secs(3)).retry(Retry::never());
+    let hang = text("hang").timeout(secs(3)).retry(RetryPolicy::never());
     for (submit, attempts, what) in [
         (
             text("panic").attempts(2),
@@ -87,7 +88,7 @@ async fn a_result_that_is_too_large_is_a_failure_that_says_so() {
     let world = TestCluster::new();
     let large = typed(async |_: String, _| Ok("x".repeat(20_000)));
     let (queue, worker) = one(&world, large).await;
-    let id = submitted(&queue, tenure_queue::Submit::json(&"go").unwrap()).await;
+    let id = submitted(&queue, tenure_queue::NewTask::json(&"go").unwrap()).await;
     let task = ended(&queue, &id).await;
     assert!(reason(&task).contains("20002 bytes") && reason(&task).contains("reference"));
     worker.stop().await.unwrap();
@@ -97,7 +98,7 @@ async fn a_result_that_is_too_large_is_a_failure_that_says_so() {
 async fn a_handler_may_put_a_task_off_without_failing() {
     struct Later;
     impl TaskHandler for Later {
-        async fn handle(&self, job: tenure_queue::Job) -> Result<Outcome, Failure> {
+        async fn handle(&self, job: tenure_queue::Job) -> Result<Outcome, TaskFailure> {
             if job.task().history.len() > 4 {
                 return Ok(Outcome::Done(Payload::none()));
             }
@@ -124,8 +125,8 @@ async fn a_handler_may_give_a_task_back_and_that_is_no_attempt() {
     let id = submitted(&queue, text("back").attempts(1)).await;
     let task = ended(&queue, &id).await;
     assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 1));
-    let events: Vec<What> = task.history.iter().map(|e| e.event).collect();
-    use What::{Claimed, Finished, Released, Submitted};
+    let events: Vec<TaskEventKind> = task.history.iter().map(|e| e.event).collect();
+    use TaskEventKind::{Claimed, Finished, Released, Submitted};
     assert_eq!(events, [Submitted, Claimed, Released, Claimed, Finished]);
     let took = task.ended().unwrap().since(task.created);
     assert!(took < secs(1), "due at once: {took:?}");
@@ -205,7 +206,7 @@ async fn a_stopping_worker_finishes_what_it_can_and_gives_back_the_rest() {
     assert_eq!(queue.get(&quick).await.unwrap().status(), TaskStatus::Done);
     let back = queue.get(&slow).await.unwrap();
     assert_eq!((back.status(), back.attempts), (TaskStatus::Ready, 0));
-    assert_eq!(back.history.last().unwrap().event, What::Released);
+    assert_eq!(back.history.last().unwrap().event, TaskEventKind::Released);
     assert_eq!(
         queue.get(&unseen).await.unwrap().status(),
         TaskStatus::Ready,
@@ -255,7 +256,7 @@ async fn what_a_task_does_not_say_its_queue_does() {
     let (queue, worker) = one(&world, Hand::default()).await;
     let change = |s: &mut tenure_queue::QueueSettings| {
         s.attempt_timeout = Some(secs(2));
-        s.retry = Retry::never();
+        s.retry = RetryPolicy::never();
         s.result_max = 10;
         s.claim_timeout = secs(9);
     };

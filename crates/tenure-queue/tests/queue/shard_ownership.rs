@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tenure_queue::{OwnershipSettings, Queue, Worker, WorkerSettings};
 use tenure_store::Op;
-use tenure_store::observe::ObservedStore;
+use tenure_store::observed_store::ObservedStore;
 
 use crate::test_cluster::*;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure::Clock;
 use tenure_queue::{
-    Failure, Job, Outcome, OwnershipSettings, Payload, Queue, QueueSettings, RetryAt, Submit, Task,
-    TaskHandler, TaskId, Worker, WorkerBuilder,
+    Job, NewTask, Outcome, OwnershipSettings, Payload, Queue, QueueSettings, RetryAt, Task,
+    TaskFailure, TaskHandler, TaskId, Worker, WorkerBuilder,
 };
 use tenure_store::Store;
 use tenure_store::fault::{FaultConfig, FaultHandle, FaultStore};
@@ -114,15 +114,15 @@ impl Journal {
 pub(crate) struct Hand(pub(crate) Journal);
 
 impl TaskHandler for Hand {
-    async fn handle(&self, job: Job) -> Result<Outcome, Failure> {
+    async fn handle(&self, job: Job) -> Result<Outcome, TaskFailure> {
         let text = String::from_utf8(job.payload().to_bytes())?;
         self.0.write(text.clone());
         match text.split_once(':').unwrap_or((&text, "")) {
             ("sleep", time) => {
                 tokio::time::sleep(ms(time.split(':').next().unwrap().parse()?)).await
             }
-            ("fail", _) => return Err(Failure::new("it failed")),
-            ("doom", _) => return Err(Failure::for_good("it can never be")),
+            ("fail", _) => return Err(TaskFailure::new("it failed")),
+            ("doom", _) => return Err(TaskFailure::for_good("it can never be")),
             ("panic", _) => panic!("it panicked"),
             ("later", _) if job.task().history.len() == 2 => {
                 let at = RetryAt::In(secs(1));
@@ -133,7 +133,7 @@ impl TaskHandler for Hand {
             ("wait", _) => {
                 job.report(Some(250), "waiting");
                 job.cancelled().await;
-                return Err(Failure::new("stopped"));
+                return Err(TaskFailure::new("stopped"));
             }
             _ => {}
         }
@@ -141,12 +141,12 @@ impl TaskHandler for Hand {
     }
 }
 
-pub(crate) fn text(text: impl Into<String>) -> Submit {
-    Submit::new(Payload::bytes(text.into()))
+pub(crate) fn text(text: impl Into<String>) -> NewTask {
+    NewTask::new(Payload::bytes(text.into()))
 }
 
 /// Submits a task; it must be taken.
-pub(crate) async fn submitted(queue: &Queue, submit: Submit) -> TaskId {
+pub(crate) async fn submitted(queue: &Queue, submit: NewTask) -> TaskId {
     queue.submit(submit).await.unwrap().id
 }
 

@@ -1,6 +1,6 @@
 //! The plain course of things, and workers that die or are slow.
 
-use tenure_queue::task::What;
+use tenure_queue::task::TaskEventKind;
 use tenure_queue::{TaskStatus, typed};
 
 use crate::test_cluster::*;
@@ -12,7 +12,7 @@ async fn a_task_is_done_and_its_result_comes_back() {
     let worker = world.worker(&queue, "w").concurrency(8);
     let sum = typed(async |numbers: Vec<u64>, _| Ok(numbers.iter().sum::<u64>()));
     let worker = worker.start(sum).await.unwrap();
-    let submit = tenure_queue::Submit::json(&[1, 2, 3]).unwrap();
+    let submit = tenure_queue::NewTask::json(&[1, 2, 3]).unwrap();
     let id = submitted(&queue, submit).await;
     assert_eq!(queue.result::<u64>(&id, secs(60)).await, Ok(6));
     let odd = submitted(&queue, text("no numbers")).await;
@@ -121,8 +121,8 @@ async fn a_killed_workers_task_runs_once_more_and_its_history_shows_both_attempt
     let task = ended(&two, &id).await;
     assert_eq!((task.status(), task.attempts), (TaskStatus::Done, 2));
     assert_eq!(hand.0.counts()["sleep:5000"], 2);
-    let events: Vec<What> = task.history.iter().map(|e| e.event).collect();
-    use What::{Claimed, Expired, Finished, Submitted};
+    let events: Vec<TaskEventKind> = task.history.iter().map(|e| e.event).collect();
+    use TaskEventKind::{Claimed, Expired, Finished, Submitted};
     assert_eq!(events, [Submitted, Claimed, Expired, Claimed, Finished]);
     let by = |n: usize| task.history[n].by.as_deref();
     assert_eq!(

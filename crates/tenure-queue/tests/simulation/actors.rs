@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_queue::keys::{Entry, Index};
-use tenure_queue::task::Spec;
+use tenure_queue::keys::{IndexEntry, IndexKind};
+use tenure_queue::task::TaskSpec;
 use tenure_queue::transitions::{Transition, apply};
-use tenure_queue::{ClaimId, Nonce, Payload, Retry, Task, TaskId, TaskStatus, WorkerName};
+use tenure_queue::{ClaimId, Nonce, Payload, RetryPolicy, Task, TaskId, TaskStatus, WorkerName};
 use tokio::task::JoinHandle;
 
 use crate::store::{SimStore, Trouble, Versioned, Write};
@@ -81,7 +81,7 @@ impl Process {
         }
         let (now, nonce) = (self.store.now(), Nonce(self.store.draw()));
         let task = Task::submitted(id.clone(), spec(), now, now, nonce);
-        let entry = Entry::of(&task);
+        let entry = IndexEntry::of(&task);
         if self.is(Mutant::TaskBeforeEntry) {
             self.create(task).await?;
             return self.store.put(entry).await;
@@ -135,17 +135,17 @@ impl Process {
             return self.store.discard(entry).await;
         };
         match (entry.index, held.0.status()) {
-            (Index::Ready, TaskStatus::Ready) if entry == Entry::of(&held.0) => {
+            (IndexKind::Ready, TaskStatus::Ready) if entry == IndexEntry::of(&held.0) => {
                 self.attempt(entry, held).await
             }
-            (Index::Lease, TaskStatus::Running) if entry.fits(&held.0) => {
+            (IndexKind::Lease, TaskStatus::Running) if entry.fits(&held.0) => {
                 self.tend(entry, held).await
             }
             _ => {
                 if entry.entered > held.0.rev && !self.overtakes(&held).await? {
                     return Ok(());
                 }
-                self.move_entry(Entry::of(&held.0), entry).await
+                self.move_entry(IndexEntry::of(&held.0), entry).await
             }
         }
     }
@@ -160,7 +160,11 @@ impl Process {
         self.write(held, next, None).await
     }
 
-    pub(crate) async fn move_entry(&self, right: Entry, old: Entry) -> Result<(), Trouble> {
+    pub(crate) async fn move_entry(
+        &self,
+        right: IndexEntry,
+        old: IndexEntry,
+    ) -> Result<(), Trouble> {
         if self.is(Mutant::OldEntryFirst) {
             self.store.discard(old).await?;
             return self.store.put(right).await;
@@ -169,7 +173,7 @@ impl Process {
         self.store.discard(old).await
     }
 
-    async fn tend(&self, entry: Entry, held: Versioned) -> Result<(), Trouble> {
+    async fn tend(&self, entry: IndexEntry, held: Versioned) -> Result<(), Trouble> {
         let expire = Transition::Expire {
             by: self.name.clone(),
             chance: self.store.draw(),
@@ -182,11 +186,11 @@ impl Process {
         match apply(&held.0, &expire, now, nonce) {
             Ok(next) => {
                 if self.write(&held, next.clone(), None).await? {
-                    self.move_entry(Entry::of(&next), entry).await?;
+                    self.move_entry(IndexEntry::of(&next), entry).await?;
                 }
                 Ok(())
             }
-            Err(_) => self.move_entry(Entry::of(&held.0), entry).await,
+            Err(_) => self.move_entry(IndexEntry::of(&held.0), entry).await,
         }
     }
 
@@ -206,7 +210,7 @@ impl Process {
     }
 
     /// Claims a task, works on it, and writes down what came of it.
-    async fn attempt(&self, entry: Entry, held: Versioned) -> Result<(), Trouble> {
+    async fn attempt(&self, entry: IndexEntry, held: Versioned) -> Result<(), Trouble> {
         let (claim, nonce) = (ClaimId(self.store.draw()), Nonce(self.store.draw()));
         let change = Transition::Claim {
             claim,
@@ -230,8 +234,8 @@ impl Process {
         if self.store.chance(500) {
             // A long one: it moves to the lease index and is extended meanwhile.
             if let Some((task, _)) = self.reread(&standing.id, claim, known).await? {
-                self.move_entry(Entry::of(&task), standing).await?;
-                standing = Entry::of(&task);
+                self.move_entry(IndexEntry::of(&task), standing).await?;
+                standing = IndexEntry::of(&task);
             }
             for _ in 0..self.store.below(5) {
                 self.pause(4000).await;
@@ -259,7 +263,7 @@ impl Process {
                 if matches!(end, Transition::Finish { .. }) {
                     self.store.checker.told_finished(&task.id, claim);
                 }
-                self.move_entry(Entry::of(&task), standing).await
+                self.move_entry(IndexEntry::of(&task), standing).await
             }
             None => Ok(()),
         }
@@ -335,8 +339,8 @@ impl Process {
 
 /// Whether an earlier try at this change has come through: the outcome is there, under this claim.
 fn is_end_of(task: &Task, change: &Transition, claim: ClaimId) -> bool {
-    let told = |e: &tenure_queue::task::Event| {
-        use tenure_queue::task::What::{Failed, Finished};
+    let told = |e: &tenure_queue::task::TaskEvent| {
+        use tenure_queue::task::TaskEventKind::{Failed, Finished};
         let wanted = match change {
             Transition::Finish { .. } => Finished,
             Transition::Fail { .. } => Failed,
@@ -347,13 +351,13 @@ fn is_end_of(task: &Task, change: &Transition, claim: ClaimId) -> bool {
     task.history.iter().any(told)
 }
 
-fn spec() -> Spec {
-    Spec {
+fn spec() -> TaskSpec {
+    TaskSpec {
         payload: Payload::none(),
         priority: 5,
         attempt_timeout: None,
         claim_timeout: LEASE,
-        retry: Retry {
+        retry: RetryPolicy {
             max_attempts: 40,
             delay: Duration::from_millis(500),
             delay_max: Duration::from_secs(5),

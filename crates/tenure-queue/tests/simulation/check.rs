@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use tenure_queue::task::What;
-use tenure_queue::{ClaimId, State, StoreTime, Task, TaskId, TaskStatus};
+use tenure_queue::task::TaskEventKind;
+use tenure_queue::{ClaimId, StoreTime, Task, TaskId, TaskState, TaskStatus};
 
 use crate::store::{SimStore, Write};
 
@@ -80,7 +80,7 @@ impl Checker {
         self.demand(after.history.len() >= before.history.len(), || {
             format!("{id} forgets what happened")
         });
-        if let State::Running(running) = &before.state {
+        if let TaskState::Running(running) = &before.state {
             let still = after.running().is_some_and(|r| r.claim == running.claim);
             let by_holder = write.holds == Some(running.claim);
             self.demand(still || by_holder || running.expires <= now, || {
@@ -90,7 +90,7 @@ impl Checker {
                 format!("{id} was extended by somebody else")
             });
         }
-        if let State::Done { claim, .. } = &after.state {
+        if let TaskState::Done { claim, .. } = &after.state {
             self.demand(write.holds == Some(*claim), || {
                 format!("{id} is finished under {claim} by somebody else")
             });
@@ -112,23 +112,33 @@ impl Checker {
         }
         for (id, (task, _)) in &contents.tasks {
             // Who retries begins to count anew.
-            let retried = task.history.iter().rposition(|e| e.event == What::Retried);
+            let retried = task
+                .history
+                .iter()
+                .rposition(|e| e.event == TaskEventKind::Retried);
             let since = &task.history[retried.unwrap_or(0)..];
-            let count = |what: What| since.iter().filter(|e| e.event == what).count();
+            let count = |what: TaskEventKind| since.iter().filter(|e| e.event == what).count();
             if !task.status().is_final() {
                 return Err(format!(
                     "{id} is still {}, and nobody comes by: {task:?}",
                     task.status()
                 ));
             }
-            if count(What::Finished) != usize::from(task.status() == TaskStatus::Done) {
-                return Err(format!("{id} was finished {} times", count(What::Finished)));
+            if count(TaskEventKind::Finished) != usize::from(task.status() == TaskStatus::Done) {
+                return Err(format!(
+                    "{id} was finished {} times",
+                    count(TaskEventKind::Finished)
+                ));
             }
-            let over = count(What::Failed) + count(What::Expired) + count(What::Finished);
-            if task.attempts as usize != count(What::Claimed) || over != count(What::Claimed) {
+            let over = count(TaskEventKind::Failed)
+                + count(TaskEventKind::Expired)
+                + count(TaskEventKind::Finished);
+            if task.attempts as usize != count(TaskEventKind::Claimed)
+                || over != count(TaskEventKind::Claimed)
+            {
                 return Err(format!("attempts of {id} are not accounted for: {task:?}"));
             }
-            if let State::Done { claim, .. } = &task.state
+            if let TaskState::Done { claim, .. } = &task.state
                 && !ran.get(id).is_some_and(|claims| claims.contains(claim))
             {
                 return Err(format!("{id} was finished by {claim}, which never ran"));

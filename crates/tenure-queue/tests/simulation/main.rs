@@ -1,11 +1,11 @@
 //! The queue's machine under random faults, with every store call a step of its own, and a checker that sees every write.
 //!
-//! Producers, workers, owners and operators here do what the library does, in the same order, on the same values ([`apply`], [`Entry`]),
+//! Producers, workers, owners and operators here do what the library does, in the same order, on the same values ([`apply`], [`IndexEntry`]),
 //! over a store that delays, refuses and forgets to answer, while processes die. Mutants do one thing wrong each: a checker
 //! that does not see them would not be worth having.
 //!
 //! [`apply`]: tenure_queue::transitions::apply
-//! [`Entry`]: tenure_queue::keys::Entry
+//! [`IndexEntry`]: tenure_queue::keys::IndexEntry
 
 mod actors;
 mod check;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_queue::keys::Entry;
+use tenure_queue::keys::IndexEntry;
 use tenure_queue::transitions::{Transition, apply};
 use tenure_queue::{Nonce, Task, TaskId, TaskStatus};
 use tokio::task::JoinHandle;
@@ -42,7 +42,7 @@ impl Process {
             return Ok(());
         };
         if self.write(&held, next.clone(), None).await? {
-            self.move_entry(Entry::of(&next), Entry::of(&held.0))
+            self.move_entry(IndexEntry::of(&next), IndexEntry::of(&held.0))
                 .await?;
         }
         Ok(())
@@ -56,13 +56,13 @@ impl Process {
         let Some(next) = self.after(&held, &Transition::Retry { by: None }) else {
             return Ok(true);
         };
-        self.store.put(Entry::of(&next)).await?;
+        self.store.put(IndexEntry::of(&next)).await?;
         if self.store.chance(400) {
             self.last_words(held, next);
             return Ok(false);
         }
         if self.write(&held, next.clone(), None).await? {
-            self.move_entry(Entry::of(&next), Entry::of(&held.0))
+            self.move_entry(IndexEntry::of(&next), IndexEntry::of(&held.0))
                 .await?;
         }
         Ok(true)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::hash::mix;
-use tenure_queue::keys::Entry;
+use tenure_queue::keys::IndexEntry;
 use tenure_queue::{ClaimId, StoreTime, Task, TaskId};
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(crate) type Versioned = (Task, u64);
 #[derive(Default)]
 pub(crate) struct Contents {
     pub(crate) tasks: BTreeMap<TaskId, Versioned>,
-    pub(crate) entries: BTreeSet<Entry>,
+    pub(crate) entries: BTreeSet<IndexEntry>,
     versions: u64,
 }
 
@@ -154,21 +154,21 @@ impl SimStore {
         .await
     }
 
-    pub(crate) async fn put(self: &Arc<Self>, entry: Entry) -> Result<(), Trouble> {
+    pub(crate) async fn put(self: &Arc<Self>, entry: IndexEntry) -> Result<(), Trouble> {
         self.call(move |store| {
             store.contents.lock().unwrap().entries.insert(entry);
         })
         .await
     }
 
-    pub(crate) async fn discard(self: &Arc<Self>, entry: Entry) -> Result<(), Trouble> {
+    pub(crate) async fn discard(self: &Arc<Self>, entry: IndexEntry) -> Result<(), Trouble> {
         self.call(move |store| {
             store.contents.lock().unwrap().entries.remove(&entry);
         })
         .await
     }
 
-    pub(crate) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>, Trouble> {
+    pub(crate) async fn entries(self: &Arc<Self>) -> Result<Vec<IndexEntry>, Trouble> {
         self.call(|store| {
             let contents = store.contents.lock().unwrap();
             contents.entries.iter().cloned().collect()

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_queue::{
-    Failure, Job, OwnershipSettings, Queue, QueueSettings, Submit, TaskStatus, Worker,
+    Job, NewTask, OwnershipSettings, Queue, QueueSettings, TaskFailure, TaskStatus, Worker,
     WorkerBuilder, typed,
 };
-use tenure_store::observe::{ObservedStore, Observer};
+use tenure_store::observed_store::{CountReader, ObservedStore};
 
 struct TestCluster {
     url: String,
@@ -24,7 +24,7 @@ impl TestCluster {
     }
 
     /// The queue over connections of its own, as another process has it.
-    async fn queue(&self) -> (Queue, Observer) {
+    async fn queue(&self) -> (Queue, CountReader) {
         let store = tenure_store::open(&self.url).await.unwrap();
         let (store, observer) = ObservedStore::new(store);
         let settings = QueueSettings {
@@ -52,7 +52,7 @@ fn worker(queue: &Queue, name: &str) -> WorkerBuilder {
 struct Counted(Arc<Mutex<BTreeMap<u64, u32>>>);
 
 impl Counted {
-    async fn handle(self, number: u64, pause: Duration) -> Result<u64, Failure> {
+    async fn handle(self, number: u64, pause: Duration) -> Result<u64, TaskFailure> {
         *self.0.lock().unwrap().entry(number).or_default() += 1;
         tokio::time::sleep(pause).await;
         Ok(number * 2)
@@ -79,7 +79,7 @@ async fn a_thousand_tasks_by_three_workers_and_a_sweeper_are_each_done_once() {
     }
     let mut ids = Vec::new();
     for chunk in 0..10u64 {
-        let submits = (0..100).map(|n| Submit::json(&(chunk * 100 + n)).unwrap());
+        let submits = (0..100).map(|n| NewTask::json(&(chunk * 100 + n)).unwrap());
         let answers = producer.submit_many(submits.collect()).await;
         ids.extend(answers.into_iter().map(|a| a.unwrap().id));
     }
@@ -111,7 +111,11 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
     };
     let (one, _) = site.queue().await;
     let first = worker(&one, "first").start(handler()).await.unwrap();
-    let long = producer.submit(Submit::json(&1).unwrap()).await.unwrap().id;
+    let long = producer
+        .submit(NewTask::json(&1).unwrap())
+        .await
+        .unwrap()
+        .id;
     let task = producer.wait(&long, Duration::from_secs(30)).await.unwrap();
     assert_eq!(
         (task.status(), task.attempts),
@@ -119,7 +123,11 @@ async fn a_long_task_keeps_its_claim_and_a_dead_workers_task_goes_to_another() {
         "more than three leases long"
     );
 
-    let cut = producer.submit(Submit::json(&2).unwrap()).await.unwrap().id;
+    let cut = producer
+        .submit(NewTask::json(&2).unwrap())
+        .await
+        .unwrap()
+        .id;
     // Claimed, and begun: a claim comes before its handler.
     let begun = || counted.0.lock().unwrap().contains_key(&2);
     while producer.get(&cut).await.unwrap().status() != TaskStatus::Running || !begun() {
@@ -143,7 +151,11 @@ async fn a_submission_by_another_process_is_picked_up_within_the_blink_of_an_eye
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let mut took = Vec::new();
     for n in 0..9u64 {
-        let id = producer.submit(Submit::json(&n).unwrap()).await.unwrap().id;
+        let id = producer
+            .submit(NewTask::json(&n).unwrap())
+            .await
+            .unwrap()
+            .id;
         let task = producer.wait(&id, Duration::from_secs(10)).await.unwrap();
         took.push(task.history[1].at.since(task.created));
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -160,7 +172,7 @@ async fn a_submission_by_another_process_is_picked_up_within_the_blink_of_an_eye
 async fn a_task_costs_few_calls_and_tasks_that_come_together_cost_fewer() {
     let site = TestCluster::new();
     let ((producer, submits), (queue, works)) = (site.queue().await, site.queue().await);
-    let tasks = (0..400u64).map(|n| Submit::json(&n).unwrap()).collect();
+    let tasks = (0..400u64).map(|n| NewTask::json(&n).unwrap()).collect();
     let before = submits.snapshot();
     let answers = producer.submit_many(tasks).await;
     let asked = submits.snapshot().since(&before);

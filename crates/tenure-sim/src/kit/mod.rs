@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use tenure::{AssignedBy, Handler, KeyspaceKind, Node, Settings};
 
-pub use table::{Table, Write};
+pub use table::{Table, WriteResult};
 
 /// An application and the use that is made of it. A new one is made for every seed.
 pub trait Scenario: Send + Sync + 'static {
@@ -173,7 +173,7 @@ impl Kit {
     }
 
     /// Runs one seed.
-    pub fn run<S: Scenario>(&self, seed: u64, scenario: Arc<S>) -> Report {
+    pub fn run<S: Scenario>(&self, seed: u64, scenario: Arc<S>) -> SeedReport {
         run::run(self, seed, scenario)
     }
 }
@@ -185,7 +185,7 @@ fn chosen() -> Option<u64> {
 
 /// What came of one seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct SeedReport {
     /// The seed.
     pub seed: u64,
     /// What was broken, and when; nothing if all went well.
@@ -198,7 +198,7 @@ pub struct Report {
     pub openings: u64,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SeedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.story {
             writeln!(f, "{line}")?;

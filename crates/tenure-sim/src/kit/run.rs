@@ -10,7 +10,7 @@ use tenure::store::memory::MemoryStore;
 use super::faults::{self, Fault, Planned};
 use super::ledger::{Ledger, Open};
 use super::process::Process;
-use super::{Kit, Report, Scenario};
+use super::{Kit, Scenario, SeedReport};
 use crate::rng::Rng;
 
 /// How long requests may take to end when nothing goes wrong any more.
@@ -42,7 +42,7 @@ struct Run<'a, S: Scenario> {
     story: Vec<String>,
 }
 
-pub(super) fn run<S: Scenario>(kit: &Kit, seed: u64, scenario: Arc<S>) -> Report {
+pub(super) fn run<S: Scenario>(kit: &Kit, seed: u64, scenario: Arc<S>) -> SeedReport {
     let mut activation = Run::new(kit, seed, scenario);
     let failure = activation.play().err().map(|what| {
         let at = seconds(activation.now);
@@ -53,7 +53,7 @@ pub(super) fn run<S: Scenario>(kit: &Kit, seed: u64, scenario: Arc<S>) -> Report
             process.kill();
         }
     }
-    Report {
+    SeedReport {
         seed,
         failure,
         story: activation.story,

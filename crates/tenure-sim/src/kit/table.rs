@@ -7,7 +7,7 @@ use tenure::{Epoch, GrantExpired, ShardId};
 
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
+pub enum WriteResult {
     /// It is in the table.
     Done,
     /// A later owner has been here: the table refused it, as a resource that fences does.
@@ -92,13 +92,19 @@ impl<V: Clone> Table<V> {
     }
 
     /// Writes a row as the owner of a shard at an epoch.
-    pub fn write(&self, shard: &ShardId, epoch: Epoch, row: impl Into<String>, value: V) -> Write {
+    pub fn write(
+        &self,
+        shard: &ShardId,
+        epoch: Epoch,
+        row: impl Into<String>,
+        value: V,
+    ) -> WriteResult {
         let mut inner = self.lock();
         let fence = inner.fences.get(shard).copied().unwrap_or_default();
         let row = row.into();
         if epoch < fence {
             if self.fencing {
-                return Write::Fenced;
+                return WriteResult::Fenced;
             }
             let told = format!(
                 "{row:?} was written by the owner of shard {shard} at epoch {epoch}, after epoch {fence} had begun"
@@ -107,7 +113,7 @@ impl<V: Clone> Table<V> {
         }
         inner.fences.insert(shard.clone(), epoch.max(fence));
         inner.rows.insert(row, value);
-        Write::Done
+        WriteResult::Done
     }
 
     /// The first write of a former owner that was let in: an error, for [`Scenario::check`](super::Scenario::check).

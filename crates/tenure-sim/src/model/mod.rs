@@ -20,4 +20,4 @@ mod world;
 
 pub use config::{Back, Budget, Last, SCOPES, Scope, scope};
 pub use reachability::Sight;
-pub use run::{Checked, Options, Progress, check};
+pub use run::{ModelOptions, ModelResult, Progress, check};

@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How to check.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct ModelOptions {
     /// How many threads to use.
     pub threads: usize,
     /// The rules that the machines follow.
@@ -23,7 +23,7 @@ pub struct Options {
     pub most_states: Option<usize>,
 }
 
-impl Default for Options {
+impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -44,7 +44,7 @@ pub struct Progress {
 
 /// What came of a check.
 #[derive(Clone, Debug, Serialize)]
-pub struct Checked {
+pub struct ModelResult {
     /// The scope.
     pub scope: &'static str,
     /// Whether every state was visited.
@@ -71,7 +71,7 @@ pub struct Checked {
     pub unseen: Vec<&'static str>,
 }
 
-impl Checked {
+impl ModelResult {
     /// Whether every state was visited, keeps every promise, and everything that was to be seen was.
     pub fn holds(&self) -> bool {
         self.exhausted && self.violation.is_none() && self.unseen.is_empty()
@@ -79,7 +79,7 @@ impl Checked {
 }
 
 /// Explores a scope; `told` hears now and then how far it has come.
-pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -> Checked {
+pub fn check(scope: &Scope, options: &ModelOptions, mut told: impl FnMut(Progress)) -> ModelResult {
     let begun = Instant::now();
     let model = Exploration::new(scope, options.rules);
     let mut checker = model
@@ -118,7 +118,7 @@ pub fn check(scope: &Scope, options: &Options, mut told: impl FnMut(Progress)) -
     let capped = options
         .most_states
         .is_some_and(|most| checker.state_count() >= most);
-    Checked {
+    ModelResult {
         scope: scope.name,
         exhausted: violation.is_none() && !capped,
         states: checker.unique_state_count(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{NodeName, Revision, Version};
 use tenure_core::keys::Key;
-use tenure_core::machine::{Event, Expect, Found, Listed, Reply, Request, StoreFailure};
+use tenure_core::machine::{Event, Expect, Found, Reply, Request, StoreFailure, StoreListing};
 use tenure_core::record::{NodeRecord, Record};
 
 use super::canonical::base;
@@ -65,7 +65,7 @@ impl State {
         match request {
             Request::Get(key) => Reply::Got(store.keys.get(key).cloned()),
             Request::Revision => Reply::Revision(Revision(store.revision)),
-            Request::List => Reply::Listed(Listed {
+            Request::List => Reply::Listed(StoreListing {
                 entries: store
                     .keys
                     .iter()

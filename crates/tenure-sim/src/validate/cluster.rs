@@ -12,7 +12,7 @@ use tenure_core::record::{EndReason, SessionRecord, ShardRecord};
 use tenure_core::time::Time;
 
 use super::gates::{Opening, alone};
-use super::report::{Check, Place, Sink};
+use super::report::{CheckKind, Place, Sink};
 
 /// The name of a clock that several processes may share.
 pub(super) type ClockName = Arc<str>;
@@ -71,7 +71,7 @@ impl Cluster {
         if let Some((known, first)) = shard.values.get(version) {
             if known != record {
                 let what = format!("{id} at version {version} is not what it was at {first}");
-                sink.found(place, Check::Record, what);
+                sink.found(place, CheckKind::Record, what);
             }
             return;
         }
@@ -88,7 +88,7 @@ impl Cluster {
                 "epoch {} of {id} belongs to session {} and to session {} ({})",
                 record.epoch, owner.session, first.0, first.1
             );
-            sink.found(place, Check::P2, what);
+            sink.found(place, CheckKind::P2, what);
         }
     }
 
@@ -107,7 +107,7 @@ impl Cluster {
             let what = format!(
                 "version {old} of {id} was replaced by version {new}, and by version {other} at {first}"
             );
-            return sink.found(place, Check::Record, what);
+            return sink.found(place, CheckKind::Record, what);
         }
         shard
             .replaced
@@ -210,26 +210,26 @@ impl Shard {
                         "session {session} loads {id} at epoch {epoch}, which no record has"
                     ),
                 };
-                sink.found(place, Check::P2, what);
+                sink.found(place, CheckKind::P2, what);
             }
         }
     }
 }
 
 /// What must hold of two values of a shard, the second later than the first, with or without others in between.
-fn follows(old: &ShardRecord, new: &ShardRecord) -> Result<(), (Check, String)> {
+fn follows(old: &ShardRecord, new: &ShardRecord) -> Result<(), (CheckKind, String)> {
     if new.head.rev == old.head.rev + 1 {
         return check_successor(old, new).map_err(|problem| {
             let check = match problem.starts_with("P1") {
-                true => Check::P1,
-                false => Check::P2,
+                true => CheckKind::P1,
+                false => CheckKind::P2,
             };
             (check, problem.to_owned())
         });
     }
     if new.epoch < old.epoch {
         let problem = format!("the epoch goes back from {} to {}", old.epoch, new.epoch);
-        return Err((Check::P2, problem));
+        return Err((CheckKind::P2, problem));
     }
     // A record that was lost is made anew: its rev need not follow.
     let anew = new.owner().is_none() && new.history.is_empty();
@@ -238,7 +238,7 @@ fn follows(old: &ShardRecord, new: &ShardRecord) -> Result<(), (Check, String)> 
             "the rev goes back from {} to {}",
             old.head.rev, new.head.rev
         );
-        return Err((Check::Record, problem));
+        return Err((CheckKind::Record, problem));
     }
     Ok(())
 }
@@ -250,7 +250,7 @@ impl Session {
             match (live, ended) {
                 (true, Some(end)) => {
                     let what = format!("session {id} is renewed after its end ({end})");
-                    sink.found(place, Check::Session, what);
+                    sink.found(place, CheckKind::Session, what);
                 }
                 (false, None) => ended = Some(place),
                 _ => {}
@@ -263,7 +263,7 @@ impl Session {
                 "session {id} is ended as expired at {}, but its holder may serve until {} ({lease})",
                 asked.t, deadline.t
             );
-            sink.found(place, Check::P1, what);
+            sink.found(place, CheckKind::P1, what);
         }
         if let (Some((ended, tombstone)), Some((asked, place))) = (&self.tombstone, &self.kept)
             && ended.is_before(asked)
@@ -272,7 +272,7 @@ impl Session {
                 "the lease of session {id} is kept alive at {}, after its end at {} ({tombstone})",
                 asked.t, ended.t
             );
-            sink.found(place, Check::Session, what);
+            sink.found(place, CheckKind::Session, what);
         }
     }
 }

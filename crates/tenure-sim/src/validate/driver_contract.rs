@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tenure_core::machine::{Action, ActivationId, Event, OpId, Reply, Request};
 use tenure_core::time::Time;
-use tenure_core::trace_format::Stepped;
+use tenure_core::trace_format::TraceStep;
 
 /// A request under way.
 pub(super) struct Asked {
@@ -37,7 +37,7 @@ impl Conduct {
     }
 
     /// Takes the event of a step; the request that it answers, if it does.
-    pub(super) fn heard(&mut self, step: &Stepped) -> Result<Option<Asked>, String> {
+    pub(super) fn heard(&mut self, step: &TraceStep) -> Result<Option<Asked>, String> {
         match &step.event {
             Event::Reply { op, reply } => return self.answered(*op, reply).map(Some),
             Event::Loaded(activation) => self.of_run(*activation, "loaded", |activation| {

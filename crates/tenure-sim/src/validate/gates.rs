@@ -10,7 +10,7 @@ use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 use tenure_core::machine::{Action, ActivationId};
 use tenure_core::time::Time;
 
-use super::report::{Check, Place, Sink};
+use super::report::{CheckKind, Place, Sink};
 
 /// An interval in which a gate was open.
 #[derive(Clone, Debug)]
@@ -153,7 +153,7 @@ pub(super) fn alone(shard: &ShardId, mut openings: Vec<Opening>, sink: &mut Sink
                 last.from,
                 last.to
             );
-            sink.found(&next.place, Check::P1, what);
+            sink.found(&next.place, CheckKind::P1, what);
         }
         if last.as_ref().is_none_or(|last| next.to > last.to) {
             last = Some(next);

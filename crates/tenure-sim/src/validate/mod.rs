@@ -30,13 +30,13 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use tenure_core::ids::ClusterName;
-use tenure_core::trace_format::Line;
+use tenure_core::trace_format::TraceLine;
 
 use cluster::Cluster;
 use process::Process;
 use read::Lines;
 pub use read::Unreadable;
-pub use report::{Check, Finding, Report};
+pub use report::{CheckKind, Finding, ValidationReport};
 use report::{Place, Sink};
 
 /// Reads traces, one file after the other, and says what is wrong with them.
@@ -60,7 +60,7 @@ impl Validator {
         let mut current: Option<Process> = None;
         while let Some((place, line)) = lines.next()? {
             match (line, &mut current) {
-                (Line::Begin(begin), _) => {
+                (TraceLine::Begin(begin), _) => {
                     self.end(current.take());
                     let known = self.known.insert(begin.config.entropy, place.clone());
                     if let Some(known) = known {
@@ -105,7 +105,7 @@ impl Validator {
     }
 
     /// Compares what the processes did with each other, and says everything.
-    pub fn finish(mut self) -> Report {
+    pub fn finish(mut self) -> ValidationReport {
         for (_, cluster) in self.clusters {
             cluster.finish(&mut self.sink);
         }
@@ -114,7 +114,9 @@ impl Validator {
 }
 
 /// Reads and checks the traces of one or several processes.
-pub fn validate<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Report, Unreadable> {
+pub fn validate<P: AsRef<Path>>(
+    files: impl IntoIterator<Item = P>,
+) -> Result<ValidationReport, Unreadable> {
     let mut validator = Validator::new();
     for file in files {
         validator.read_file(file)?;

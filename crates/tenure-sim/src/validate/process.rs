@@ -10,13 +10,13 @@ use tenure_core::reason::Reason;
 use tenure_core::record::Record;
 use tenure_core::telemetry::NodeEvent;
 use tenure_core::time::Time;
-use tenure_core::trace_format::{Begin, Line, Stepped};
+use tenure_core::trace_format::{TraceBegin, TraceLine, TraceStep};
 
 use super::cluster::{ClockName, Cluster, Moment};
 use super::driver_contract::{Asked, Conduct};
 use super::gates::Gates;
 use super::replay::{self, Replay};
-use super::report::{Check, Place, Sink};
+use super::report::{CheckKind, Place, Sink};
 use super::shards::Known;
 
 /// A process whose trace is being read.
@@ -45,7 +45,7 @@ enum Life {
 }
 
 impl Process {
-    pub(super) fn begin(place: Place, begin: Begin, sink: &mut Sink) -> Self {
+    pub(super) fn begin(place: Place, begin: TraceBegin, sink: &mut Sink) -> Self {
         let node = begin.config.name.clone();
         sink.report.processes += 1;
         sink.report.nodes.insert(node.to_string());
@@ -74,15 +74,15 @@ impl Process {
     pub(super) fn line(
         &mut self,
         place: Place,
-        line: Line,
+        line: TraceLine,
         cluster: &mut Cluster,
         sink: &mut Sink,
     ) {
         match (self.life, line) {
-            (Life::Lost, _) | (_, Line::Begin(_)) => {}
-            (Life::Ended, _) => sink.found(&place, Check::Trace, "a line after the end"),
-            (Life::Going, Line::Step(step)) => self.step(&place, &step, cluster, sink),
-            (Life::Going, Line::Gap(gap)) => {
+            (Life::Lost, _) | (_, TraceLine::Begin(_)) => {}
+            (Life::Ended, _) => sink.found(&place, CheckKind::Trace, "a line after the end"),
+            (Life::Going, TraceLine::Step(step)) => self.step(&place, &step, cluster, sink),
+            (Life::Going, TraceLine::Gap(gap)) => {
                 let what = format!(
                     "{place}: {}, from step {} on: {}",
                     self.name, gap.n, gap.reason
@@ -90,7 +90,7 @@ impl Process {
                 sink.report.gaps.push(what);
                 self.life = Life::Lost;
             }
-            (Life::Going, Line::End(end)) => {
+            (Life::Going, TraceLine::End(end)) => {
                 self.pass(&place, end.t, sink);
                 self.life = Life::Ended;
             }
@@ -109,7 +109,7 @@ impl Process {
     fn pass(&mut self, place: &Place, t: Time, sink: &mut Sink) {
         if t < self.t {
             let what = format!("the clock goes back from {} to {t}", self.t);
-            sink.found(place, Check::Driver, what);
+            sink.found(place, CheckKind::Driver, what);
         }
         if let Some(wake) = self.wake {
             sink.longest_wake_delay = sink.longest_wake_delay.max(t.since(wake));
@@ -117,13 +117,13 @@ impl Process {
         self.t = self.t.max(t);
     }
 
-    fn step(&mut self, place: &Place, step: &Stepped, cluster: &mut Cluster, sink: &mut Sink) {
+    fn step(&mut self, place: &Place, step: &TraceStep, cluster: &mut Cluster, sink: &mut Sink) {
         if step.n != self.n + 1 {
             let what = format!(
                 "step {} follows step {}: the rest of this process is not looked at",
                 step.n, self.n
             );
-            sink.found(place, Check::Trace, what);
+            sink.found(place, CheckKind::Trace, what);
             self.life = Life::Lost;
             return;
         }
@@ -134,11 +134,11 @@ impl Process {
         Sink::count(&mut sink.report.events, replay::kind(&step.event));
         match self.replay.step(step) {
             Ok(same) => sink.report.replayed += u64::from(same),
-            Err(what) => sink.found(place, Check::Replay, what),
+            Err(what) => sink.found(place, CheckKind::Replay, what),
         }
         match self.conduct.heard(step) {
             Ok(asked) => self.heard(place, &step.event, asked, cluster, sink),
-            Err(what) => sink.found(place, Check::Driver, what),
+            Err(what) => sink.found(place, CheckKind::Driver, what),
         }
         for action in &step.actions {
             self.conduct.told(step.t, action);
@@ -289,7 +289,7 @@ impl Process {
                 ..
             } => match self.known.transition(id, expect, record) {
                 Ok(kind) => drop(self.writing.insert(*op, kind)),
-                Err(what) => sink.found(place, Check::Record, what),
+                Err(what) => sink.found(place, CheckKind::Record, what),
             },
             _ => {}
         }

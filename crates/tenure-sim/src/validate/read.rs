@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use tenure_core::trace_format::Line;
+use tenure_core::trace_format::TraceLine;
 
 use super::Place;
 
@@ -59,7 +59,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<(Place, Line)>, Unreadable> {
+    pub(super) fn next(&mut self) -> Result<Option<(Place, TraceLine)>, Unreadable> {
         loop {
             self.buffer.clear();
             self.line += 1;
@@ -71,10 +71,10 @@ impl<R: BufRead> Lines<R> {
             }
             let parsed = std::str::from_utf8(&self.buffer)
                 .map_err(|error| error.to_string())
-                .and_then(Line::parse);
+                .and_then(TraceLine::parse);
             match (parsed, self.torn.take()) {
                 (Ok(line), torn) => {
-                    if let (false, Some(torn)) = (matches!(line, Line::Begin(_)), torn) {
+                    if let (false, Some(torn)) = (matches!(line, TraceLine::Begin(_)), torn) {
                         return Err(torn);
                     }
                     let place = Place {

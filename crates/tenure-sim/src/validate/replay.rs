@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tenure_core::machine::{Action, Event, Step};
 use tenure_core::node::Node;
-use tenure_core::trace_format::{Begin, Line, Stepped};
+use tenure_core::trace_format::{TraceBegin, TraceLine, TraceStep};
 
 /// How much of an action a finding shows.
 const SHOWN: usize = 600;
@@ -20,7 +20,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn begin(begin: &Begin) -> Self {
+    pub(super) fn begin(begin: &TraceBegin) -> Self {
         Self {
             machine: Some(Node::new(Arc::new(begin.config.clone()))),
             version: begin.version.clone(),
@@ -28,7 +28,7 @@ impl Replay {
     }
 
     /// Tells the machine what it was told; whether it was still on the same way, or how it left it.
-    pub(super) fn step(&mut self, recorded: &Stepped) -> Result<bool, String> {
+    pub(super) fn step(&mut self, recorded: &TraceStep) -> Result<bool, String> {
         let Some(machine) = &mut self.machine else {
             return Ok(false);
         };
@@ -58,17 +58,17 @@ impl Replay {
     }
 }
 
-fn difference(recorded: &Stepped, again: Step) -> Option<String> {
+fn difference(recorded: &TraceStep, again: Step) -> Option<String> {
     if again.actions == recorded.actions && again.wake == recorded.wake {
         return None;
     }
     // Records hold whole milliseconds: what is written of a finer time is no difference.
-    let written = Line::Step(Stepped {
+    let written = TraceLine::Step(TraceStep {
         actions: again.actions,
         wake: again.wake,
         ..recorded.clone()
     });
-    let Ok(Line::Step(again)) = Line::parse(&written.to_json()) else {
+    let Ok(TraceLine::Step(again)) = TraceLine::parse(&written.to_json()) else {
         return Some("what the machine says cannot be written down".to_owned());
     };
     let (then, now) = (&recorded.actions, &again.actions);

@@ -26,7 +26,7 @@ impl fmt::Display for Place {
 /// What was looked at when something was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Check {
+pub enum CheckKind {
     /// Lines of the trace are missing or out of order.
     Trace,
     /// The machine, told the same, does something else.
@@ -45,7 +45,7 @@ pub enum Check {
     Session,
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for CheckKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Trace => "trace",
@@ -67,7 +67,7 @@ pub struct Finding {
     /// On which line.
     pub line: u64,
     /// What was looked at.
-    pub check: Check,
+    pub check: CheckKind,
     /// What was seen.
     pub what: String,
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Finding {
 
 /// What was read, and what was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct ValidationReport {
     /// How many things are wrong.
     pub violations: u64,
     /// The first of them.
@@ -121,7 +121,7 @@ pub struct Report {
     pub unanswered: u64,
 }
 
-impl Report {
+impl ValidationReport {
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.violations == 0
@@ -131,13 +131,13 @@ impl Report {
 /// Where findings go while files are read.
 #[derive(Default)]
 pub(super) struct Sink {
-    pub(super) report: Report,
+    pub(super) report: ValidationReport,
     pub(super) longest_wake_delay: Duration,
     pub(super) longest_answer: Duration,
 }
 
 impl Sink {
-    pub(super) fn found(&mut self, place: &Place, check: Check, what: impl Into<String>) {
+    pub(super) fn found(&mut self, place: &Place, check: CheckKind, what: impl Into<String>) {
         self.report.violations += 1;
         if self.report.findings.len() < DESCRIBED {
             self.report.findings.push(Finding {
@@ -156,7 +156,7 @@ impl Sink {
         }
     }
 
-    pub(super) fn into_report(mut self) -> Report {
+    pub(super) fn into_report(mut self) -> ValidationReport {
         self.report.findings.sort();
         self.report.longest_wake_delay_ms = self.longest_wake_delay.as_secs_f64() * 1e3;
         self.report.longest_answer_ms = self.longest_answer.as_secs_f64() * 1e3;

@@ -7,7 +7,7 @@ use tenure_core::keys::Key;
 use tenure_core::machine::{Action, ActivationId, Event, Expect, Found, OpId, Reply, Request};
 use tenure_core::record::{EndReason, Record, SessionRecord, ShardRecord};
 use tenure_core::time::Time;
-use tenure_core::trace_format::{End, Gap, Stepped};
+use tenure_core::trace_format::{TraceEnd, TraceGap, TraceStep};
 
 use super::*;
 use crate::fault::Fault;
@@ -15,13 +15,13 @@ use crate::run_config::{Family, RunConfig};
 use crate::trace_recorder::record;
 use crate::world::Under;
 
-type Traces = Vec<Vec<Line>>;
+type Traces = Vec<Vec<TraceLine>>;
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[TraceLine]) -> String {
     lines.iter().map(|line| line.to_json() + "\n").collect()
 }
 
-fn validated(traces: &[Vec<Line>]) -> Report {
+fn validated(traces: &[Vec<TraceLine>]) -> ValidationReport {
     let mut validator = Validator::new();
     for (n, lines) in traces.iter().enumerate() {
         let read = validator.read(&format!("p{n}"), text(lines).as_bytes());
@@ -49,25 +49,25 @@ fn good() -> Traces {
     GOOD.get_or_init(find).clone()
 }
 
-fn steps(traces: &mut [Vec<Line>]) -> impl Iterator<Item = &mut Stepped> {
+fn steps(traces: &mut [Vec<TraceLine>]) -> impl Iterator<Item = &mut TraceStep> {
     let lines = traces.iter_mut().flatten();
     lines.filter_map(|line| match line {
-        Line::Step(step) => Some(step),
+        TraceLine::Step(step) => Some(step),
         _ => None,
     })
 }
 
-fn actions(traces: &mut [Vec<Line>]) -> impl Iterator<Item = &mut Action> {
+fn actions(traces: &mut [Vec<TraceLine>]) -> impl Iterator<Item = &mut Action> {
     steps(traces).flat_map(|step| &mut step.actions)
 }
 
 /// Adds a step to the end of a process's trace.
-fn add(lines: &mut Vec<Line>, event: Event, actions: Vec<Action>) {
+fn add(lines: &mut Vec<TraceLine>, event: Event, actions: Vec<Action>) {
     let (n, t, wake) = match lines.last() {
-        Some(Line::Step(last)) => (last.n, last.t, last.wake),
+        Some(TraceLine::Step(last)) => (last.n, last.t, last.wake),
         _ => panic!("a step"),
     };
-    lines.push(Line::Step(Stepped {
+    lines.push(TraceLine::Step(TraceStep {
         n: n + 1,
         t,
         event,
@@ -77,7 +77,7 @@ fn add(lines: &mut Vec<Line>, event: Event, actions: Vec<Action>) {
 }
 
 /// Changes a good run; what is found must be of this kind, and say this.
-fn check(change: impl FnOnce(&mut Traces), kind: Check, says: &str) {
+fn check(change: impl FnOnce(&mut Traces), kind: CheckKind, says: &str) {
     let mut traces = good();
     change(&mut traces);
     let findings = validated(&traces).findings;
@@ -108,16 +108,16 @@ fn whatever_happens_in_the_simulator_its_traces_are_clean() {
 #[test]
 fn a_line_that_is_missing_is_found() {
     let drop_one = |traces: &mut Traces| drop(traces[0].remove(5));
-    check(drop_one, Check::Trace, "step 6 follows step 4");
+    check(drop_one, CheckKind::Trace, "step 6 follows step 4");
 }
 
 #[test]
 fn a_line_after_the_end_is_found() {
     let end = |traces: &mut Traces| {
         let at = traces[0].len() - 1;
-        traces[0].insert(at, Line::End(End { t: Time(0) }));
+        traces[0].insert(at, TraceLine::End(TraceEnd { t: Time(0) }));
     };
-    check(end, Check::Trace, "a line after the end");
+    check(end, CheckKind::Trace, "a line after the end");
 }
 
 #[test]
@@ -129,14 +129,14 @@ fn an_action_that_is_not_the_machines_is_found_and_shown() {
         });
         opens.next().expect("an opening").0 += 1000;
     };
-    check(change, Check::Replay, "was Open(ActivationId(10");
+    check(change, CheckKind::Replay, "was Open(ActivationId(10");
     let remove = |traces: &mut Traces| {
         let busy = steps(traces).find(|step| step.actions.len() > 1);
         busy.expect("a busy step").actions.pop();
     };
     check(
         remove,
-        Check::Replay,
+        CheckKind::Replay,
         "was nothing, but the machine run again says",
     );
 }
@@ -147,10 +147,10 @@ fn another_wake_up_time_is_found() {
         let waiting = steps(traces).find(|step| step.wake.is_some());
         waiting.expect("a wait").wake = Some(Time::NEVER);
     };
-    check(later, Check::Replay, "the next wake-up was never");
+    check(later, CheckKind::Replay, "the next wake-up was never");
 }
 
-fn replies(traces: &mut [Vec<Line>]) -> impl Iterator<Item = (&mut OpId, &mut Reply)> {
+fn replies(traces: &mut [Vec<TraceLine>]) -> impl Iterator<Item = (&mut OpId, &mut Reply)> {
     steps(traces).filter_map(|step| match &mut step.event {
         Event::Reply { op, reply } => Some((op, reply)),
         _ => None,
@@ -167,7 +167,7 @@ fn answers_that_changed_places_are_found() {
         let list = std::mem::replace(answers[listed], Reply::Lost);
         *answers[listed] = std::mem::replace(answers[won], list);
     };
-    check(swap, Check::Driver, "is no answer to that");
+    check(swap, CheckKind::Driver, "is no answer to that");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
         };
         add(&mut traces[0], event, vec![]);
     };
-    check(again, Check::Driver, "which was answered before");
+    check(again, CheckKind::Driver, "which was answered before");
     let unasked = |traces: &mut Traces| {
         let event = Event::Reply {
             op: OpId(999_999),
@@ -188,16 +188,16 @@ fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
         };
         add(&mut traces[0], event, vec![]);
     };
-    check(unasked, Check::Driver, "which was never asked");
+    check(unasked, CheckKind::Driver, "which was never asked");
 }
 
 #[test]
 fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
     let none = |traces: &mut Traces| add(&mut traces[0], Event::Loaded(ActivationId(9999)), vec![]);
-    check(none, Check::Driver, "but there is none");
+    check(none, CheckKind::Driver, "but there is none");
     let twice = |traces: &mut Traces| {
         let mut drained = traces[0].iter().filter_map(|line| match line {
-            Line::Step(step) => match step.event {
+            TraceLine::Step(step) => match step.event {
                 Event::Drained(activation) => Some(activation),
                 _ => None,
             },
@@ -206,7 +206,7 @@ fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
         let activation = drained.next().expect("a stay that ended");
         add(&mut traces[0], Event::Drained(activation), vec![]);
     };
-    check(twice, Check::Driver, "was drained");
+    check(twice, CheckKind::Driver, "was drained");
     let early = |traces: &mut Traces| {
         let open = |action: &mut Action| match action {
             Action::Open(activation) => Some(*activation),
@@ -216,20 +216,20 @@ fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
         let activation = last.expect("an opening");
         let is_close = |action: &Action| matches!(action, Action::Close { activation: r, .. } if *r == activation);
         steps(&mut traces[..1]).for_each(|step| step.actions.retain(|a| !is_close(a)));
-        let is_drained = |step: &Stepped| step.event == Event::Drained(activation);
+        let is_drained = |step: &TraceStep| step.event == Event::Drained(activation);
         if !steps(&mut traces[..1]).any(|step| is_drained(step)) {
             add(&mut traces[0], Event::Drained(activation), vec![]);
         }
     };
-    check(early, Check::Driver, "was not to close");
+    check(early, CheckKind::Driver, "was not to close");
 }
 
 #[test]
 fn a_clock_that_goes_back_and_a_sign_of_life_from_the_future_are_found() {
     let back = |traces: &mut Traces| steps(traces).nth(7).expect("steps").t = Time(1);
-    check(back, Check::Driver, "the clock goes back");
+    check(back, CheckKind::Driver, "the clock goes back");
     let future = |traces: &mut Traces| add(&mut traces[0], Event::Progress(Time::NEVER), vec![]);
-    check(future, Check::Driver, "a sign of life");
+    check(future, CheckKind::Driver, "a sign of life");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn two_gates_that_are_open_at_once_are_found() {
             }
         }
     };
-    check(never_close, Check::P1, "although that of node");
+    check(never_close, CheckKind::P1, "although that of node");
 }
 
 #[test]
@@ -266,11 +266,11 @@ fn a_session_that_is_ended_before_its_time_is_found() {
             }
         }
     };
-    check(good_for_ever, Check::P1, "is ended as expired");
+    check(good_for_ever, CheckKind::P1, "is ended as expired");
 }
 
 fn written_sessions(
-    traces: &mut [Vec<Line>],
+    traces: &mut [Vec<TraceLine>],
 ) -> impl Iterator<Item = (tenure_core::ids::SessionId, &SessionRecord)> {
     actions(traces).filter_map(|action| match action {
         Action::Store {
@@ -287,9 +287,9 @@ fn written_sessions(
 }
 
 /// A session whose end this process wrote, and the store confirmed.
-fn won_end(lines: &[Line]) -> Option<(tenure_core::ids::SessionId, SessionRecord)> {
+fn won_end(lines: &[TraceLine]) -> Option<(tenure_core::ids::SessionId, SessionRecord)> {
     let steps = lines.iter().filter_map(|line| match line {
-        Line::Step(step) => Some(step),
+        TraceLine::Step(step) => Some(step),
         _ => None,
     });
     let won: std::collections::BTreeSet<OpId> = steps
@@ -336,11 +336,11 @@ fn a_session_that_goes_on_after_its_end_is_found() {
         };
         add(&mut traces[0], event, vec![]);
     };
-    check(renew, Check::Session, "is renewed after its end");
+    check(renew, CheckKind::Session, "is renewed after its end");
 }
 
 /// Claims that are asked for, with what they replace.
-fn claims(traces: &mut [Vec<Line>]) -> impl Iterator<Item = (OpId, &mut Request)> {
+fn claims(traces: &mut [Vec<TraceLine>]) -> impl Iterator<Item = (OpId, &mut Request)> {
     actions(traces).filter_map(|action| match action {
         Action::Store { op, request, .. } => match request {
             Request::Put {
@@ -369,7 +369,7 @@ fn an_epoch_that_is_used_again_is_found() {
     let reuse = |traces: &mut Traces| {
         claims(traces).for_each(|(_, claim)| shard_of(claim).epoch.0 -= 1);
     };
-    check(reuse, Check::P2, "belongs to session");
+    check(reuse, CheckKind::P2, "belongs to session");
 }
 
 #[test]
@@ -378,12 +378,12 @@ fn a_write_that_is_no_transition_is_found() {
         let (_, claim) = claims(traces).next().expect("a claim");
         shard_of(claim).head.rev += 1;
     };
-    check(skip, Check::Record, "the rev of");
+    check(skip, CheckKind::Record, "the rev of");
     let alter = |traces: &mut Traces| {
         let (_, claim) = claims(traces).next().expect("a claim");
         shard_of(claim).history.clear();
     };
-    check(alter, Check::Record, "no transition of");
+    check(alter, CheckKind::Record, "no transition of");
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn two_writes_that_win_against_one_version_are_found() {
         let reply = Reply::Won(Version::Number(u64::MAX));
         add(&mut traces[n], Event::Reply { op, reply }, vec![]);
     };
-    check(both, Check::Record, "was replaced by version");
+    check(both, CheckKind::Record, "was replaced by version");
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_trace_that_was_given_up_is_no_violation_but_is_told() {
     let mut traces = good();
     let reason = "the disk is slow".to_owned();
     traces[0].truncate(10);
-    traces[0].push(Line::Gap(Gap { n: 10, reason }));
+    traces[0].push(TraceLine::Gap(TraceGap { n: 10, reason }));
     let report = validated(&traces);
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_eq!(report.gaps.len(), 1);

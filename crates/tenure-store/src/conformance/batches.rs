@@ -1,10 +1,10 @@
 //! Batches: many keys at once, each for itself.
 
-use super::{Subject, create, update};
+use super::{StoreUnderTest, create, update};
 use crate::store::{Delete, DeleteIf, Put, PutIf};
 
 /// One key's lost race says nothing about the others, and answers come in the order of the questions.
-pub async fn a_batch_answers_each_key_by_itself(subject: &dyn Subject) {
+pub async fn a_batch_answers_each_key_by_itself(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let taken = create(&*store, "batch/taken", b"v").await;
     let puts = vec![
@@ -42,7 +42,7 @@ pub async fn a_batch_answers_each_key_by_itself(subject: &dyn Subject) {
 }
 
 /// A whole keyspace is written, read and removed in one call each.
-pub async fn a_batch_takes_five_thousand_keys(subject: &dyn Subject) {
+pub async fn a_batch_takes_five_thousand_keys(subject: &dyn StoreUnderTest) {
     const COUNT: usize = 5000;
     let store = subject.open().await;
     let key = |n: usize| format!("batch/{n:05}");
@@ -66,7 +66,7 @@ pub async fn a_batch_takes_five_thousand_keys(subject: &dyn Subject) {
 }
 
 /// Asking nothing is answered with nothing.
-pub async fn an_empty_batch_is_answered(subject: &dyn Subject) {
+pub async fn an_empty_batch_is_answered(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     assert!(store.put_many(Vec::new()).await.is_empty());
     assert!(store.get_many(Vec::new()).await.is_empty());
@@ -74,7 +74,7 @@ pub async fn an_empty_batch_is_answered(subject: &dyn Subject) {
 }
 
 /// Keys are gone whatever was written to them last, absent ones are no trouble, and a version does not come again.
-pub async fn discarding_removes_keys_whatever_their_version(subject: &dyn Subject) {
+pub async fn discarding_removes_keys_whatever_their_version(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let keys = ["discard/a", "discard/b", "discard/absent", "discard/a"];
     let first = create(&*store, "discard/a", b"1").await;

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Subject, create, update};
+use super::{StoreUnderTest, create, update};
 use crate::store::{Delete, DeleteIf, Entry, Put, PutIf};
 
 /// What one connection wrote, another reads at once.
-pub async fn a_value_is_read_back_by_every_connection(subject: &dyn Subject) {
+pub async fn a_value_is_read_back_by_every_connection(subject: &dyn StoreUnderTest) {
     let (a, b) = (subject.open().await, subject.open().await);
     let mut version = create(&*a, "life/k", b"0").await;
     for n in 1..50u8 {
@@ -24,7 +24,7 @@ pub async fn a_value_is_read_back_by_every_connection(subject: &dyn Subject) {
 }
 
 /// A create finds an existing key, and leaves it as it is.
-pub async fn a_create_of_an_existing_key_loses(subject: &dyn Subject) {
+pub async fn a_create_of_an_existing_key_loses(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let version = create(&*store, "life/k", b"first").await;
     let second = store.put_if(PutIf::create("life/k", *b"second")).await;
@@ -34,7 +34,7 @@ pub async fn a_create_of_an_existing_key_loses(subject: &dyn Subject) {
 }
 
 /// An update knows that its version is no longer the present one, even if the value is the same again.
-pub async fn an_update_at_an_old_version_loses(subject: &dyn Subject) {
+pub async fn an_update_at_an_old_version_loses(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let first = create(&*store, "life/k", b"a").await;
     let second = update(&*store, "life/k", b"b", &first).await;
@@ -49,7 +49,7 @@ pub async fn an_update_at_an_old_version_loses(subject: &dyn Subject) {
 }
 
 /// An update does not create.
-pub async fn an_update_of_an_absent_key_loses(subject: &dyn Subject) {
+pub async fn an_update_of_an_absent_key_loses(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let version = create(&*store, "life/other", b"v").await;
     let put = PutIf::update("life/absent", *b"v", version);
@@ -58,7 +58,7 @@ pub async fn an_update_of_an_absent_key_loses(subject: &dyn Subject) {
 }
 
 /// A delete removes the version that it names or nothing.
-pub async fn a_delete_at_an_old_version_loses(subject: &dyn Subject) {
+pub async fn a_delete_at_an_old_version_loses(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let first = create(&*store, "life/k", b"a").await;
     let second = update(&*store, "life/k", b"b", &first).await;
@@ -72,7 +72,7 @@ pub async fn a_delete_at_an_old_version_loses(subject: &dyn Subject) {
 }
 
 /// A key that comes back has a new version, and nobody's old one fits.
-pub async fn delete_and_recreate_never_reuse_a_version(subject: &dyn Subject) {
+pub async fn delete_and_recreate_never_reuse_a_version(subject: &dyn StoreUnderTest) {
     let (a, b) = (subject.open().await, subject.open().await);
     let mut seen = HashSet::new();
     let mut oldest = None;
@@ -92,7 +92,7 @@ pub async fn delete_and_recreate_never_reuse_a_version(subject: &dyn Subject) {
 }
 
 /// The revision grows with each write, by whomever, and with nothing else. Only one opened store's are compared.
-pub async fn the_revision_moves_on_writes_and_not_on_reads(subject: &dyn Subject) {
+pub async fn the_revision_moves_on_writes_and_not_on_reads(subject: &dyn StoreUnderTest) {
     let (a, b) = (subject.open().await, subject.open().await);
     let mut last = a.revision().await.unwrap();
     let version = create(&*a, "life/k", b"v").await;
@@ -122,7 +122,7 @@ pub async fn the_revision_moves_on_writes_and_not_on_reads(subject: &dyn Subject
 }
 
 /// The identity belongs to the contents, not to the connection.
-pub async fn the_identity_survives_reopening(subject: &dyn Subject) {
+pub async fn the_identity_survives_reopening(subject: &dyn StoreUnderTest) {
     let first = subject.open().await;
     let identity = first.identity().await.unwrap();
     assert!(!identity.is_empty());
@@ -136,7 +136,7 @@ pub async fn the_identity_survives_reopening(subject: &dyn Subject) {
 }
 
 /// What the store says of itself can be used as it is.
-pub async fn the_facts_about_the_store_make_sense(subject: &dyn Subject) {
+pub async fn the_facts_about_the_store_make_sense(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let info = store.info();
     assert!(!info.kind.is_empty());
@@ -150,7 +150,7 @@ pub async fn the_facts_about_the_store_make_sense(subject: &dyn Subject) {
 }
 
 /// Calls that are given up, at once or a little later, leave a store that answers truly.
-pub async fn a_dropped_call_does_not_wedge_the_store(subject: &dyn Subject) {
+pub async fn a_dropped_call_does_not_wedge_the_store(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     for n in 0..60u64 {
         let key = format!("life/{n}");
@@ -180,7 +180,7 @@ pub async fn a_dropped_call_does_not_wedge_the_store(subject: &dyn Subject) {
 }
 
 /// A dedicated connection reads and writes the same keys.
-pub async fn a_dedicated_connection_sees_the_same_store(subject: &dyn Subject) {
+pub async fn a_dedicated_connection_sees_the_same_store(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let dedicated = store.dedicated().unwrap();
     let version = create(&*dedicated, "life/k", b"v").await;

@@ -1,6 +1,6 @@
 //! Which keys and values a store must keep, and find again.
 
-use super::{Subject, create, update};
+use super::{StoreUnderTest, create, update};
 use crate::store::DeleteIf;
 
 /// Keys that are easily confused with one another or with patterns.
@@ -26,7 +26,7 @@ const ODD: [&str; 18] = [
 ];
 
 /// Every key is itself and no other.
-pub async fn odd_keys_are_kept_apart(subject: &dyn Subject) {
+pub async fn odd_keys_are_kept_apart(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let mut versions = Vec::new();
     for key in ODD {
@@ -46,7 +46,7 @@ pub async fn odd_keys_are_kept_apart(subject: &dyn Subject) {
 }
 
 /// Values come back byte for byte.
-pub async fn values_are_any_bytes_up_to_64_kib(subject: &dyn Subject) {
+pub async fn values_are_any_bytes_up_to_64_kib(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let all: Vec<u8> = (0..=255).collect();
     let large: Vec<u8> = (0..64 * 1024u32).map(|n| (n * 31 % 251) as u8).collect();
@@ -66,7 +66,7 @@ pub async fn values_are_any_bytes_up_to_64_kib(subject: &dyn Subject) {
 }
 
 /// A list holds the keys that start with its prefix, all of them and no other, in the order of their bytes.
-pub async fn a_list_is_exact_and_in_order(subject: &dyn Subject) {
+pub async fn a_list_is_exact_and_in_order(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     for key in [
         "a/1", "a/10", "a/2", "a/é", "a0", "a", "A/1", "b/1", "a/2/x",
@@ -90,7 +90,7 @@ pub async fn a_list_is_exact_and_in_order(subject: &dyn Subject) {
 }
 
 /// Pages of keys, one after the other, hold what a list does, each of them no more than it was asked for.
-pub async fn pages_of_keys_are_exact_and_in_order(subject: &dyn Subject) {
+pub async fn pages_of_keys_are_exact_and_in_order(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let mut gone = Vec::new();
     for key in [

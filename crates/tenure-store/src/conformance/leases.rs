@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::ids::LeaseId;
 use tokio::time::Instant;
 
-use super::{Subject, follow, won};
+use super::{StoreUnderTest, follow, won};
 use crate::error::StoreError;
 use crate::store::{DeleteIf, LeaseState, Leases, PutIf, Store};
 use crate::watch::Change;
@@ -35,7 +35,7 @@ async fn until_over(leases: &dyn Leases, id: LeaseId, ttl: Duration) -> Duration
 }
 
 /// A lease runs out, not before its time, and its key goes with it: for those who read and for those who watch.
-pub async fn a_lease_that_is_not_kept_alive_takes_its_key_along(subject: &dyn Subject) {
+pub async fn a_lease_that_is_not_kept_alive_takes_its_key_along(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let Some(leases) = store.leases() else { return };
     let id = LeaseId(0x7e57_0001);
@@ -54,7 +54,7 @@ pub async fn a_lease_that_is_not_kept_alive_takes_its_key_along(subject: &dyn Su
 }
 
 /// A lease that is kept alive outlasts its time, and its key with it, without a single write.
-pub async fn a_lease_that_is_kept_alive_keeps_its_key(subject: &dyn Subject) {
+pub async fn a_lease_that_is_kept_alive_keeps_its_key(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let Some(leases) = store.leases() else { return };
     let id = LeaseId(0x7e57_0002);
@@ -74,7 +74,7 @@ pub async fn a_lease_that_is_kept_alive_keeps_its_key(subject: &dyn Subject) {
 }
 
 /// A key that was written again without the lease stays when the lease goes; one that was written again with it goes.
-pub async fn a_key_written_again_without_the_lease_stays(subject: &dyn Subject) {
+pub async fn a_key_written_again_without_the_lease_stays(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let Some(leases) = store.leases() else { return };
     let id = LeaseId(0x7e57_0003);
@@ -94,7 +94,7 @@ pub async fn a_key_written_again_without_the_lease_stays(subject: &dyn Subject) 
 }
 
 /// A lease that is over stays over: nothing keeps it alive, and nothing is written under it.
-pub async fn a_lease_that_is_over_is_gone(subject: &dyn Subject) {
+pub async fn a_lease_that_is_over_is_gone(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let Some(leases) = store.leases() else { return };
     let (id, never) = (LeaseId(0x7e57_0004), LeaseId(0x7e57_0005));
@@ -112,7 +112,7 @@ pub async fn a_lease_that_is_over_is_gone(subject: &dyn Subject) {
 }
 
 /// A lease that lives is told apart from a key that is attached to it.
-pub async fn a_key_that_is_not_attached_is_loose(subject: &dyn Subject) {
+pub async fn a_key_that_is_not_attached_is_loose(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let Some(leases) = store.leases() else { return };
     let (id, other) = (LeaseId(0x7e57_0006), LeaseId(0x7e57_0007));
@@ -133,7 +133,7 @@ pub async fn a_key_that_is_not_attached_is_loose(subject: &dyn Subject) {
 }
 
 /// Two who draw the same id do not share a lease.
-pub async fn an_id_that_is_taken_is_refused(subject: &dyn Subject) {
+pub async fn an_id_that_is_taken_is_refused(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let Some(leases) = store.leases() else { return };
     let id = LeaseId(0x7e57_0008);

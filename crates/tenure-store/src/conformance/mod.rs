@@ -30,12 +30,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store under test: fresh, and used by nobody else meanwhile.
 #[async_trait]
-pub trait Subject: Send + Sync {
+pub trait StoreUnderTest: Send + Sync {
     /// Opens the store anew: the same contents each time, over a connection of its own.
     async fn open(&self) -> Arc<dyn Store>;
 }
 
-/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`Subject`](crate::conformance::Subject) each time.
+/// Makes one `#[tokio::test]` of every check. Takes an expression that gives a new [`StoreUnderTest`](crate::conformance::StoreUnderTest) each time.
 #[macro_export]
 macro_rules! conformance_suite {
     ($subject:expr) => {
@@ -105,7 +105,7 @@ macro_rules! conformance_suite {
     };
     (@in_turn ($run:expr) $($area:ident: [$($check:ident,)*])*) => {
         $($(
-            let check = |subject: Box<dyn Subject>| async move { $area::$check(&*subject).await };
+            let check = |subject: Box<dyn StoreUnderTest>| async move { $area::$check(&*subject).await };
             $run.check(stringify!($area), stringify!($check), check).await;
         )*)*
     };
@@ -115,14 +115,14 @@ macro_rules! conformance_suite {
 ///
 /// `fresh` takes the name of a check and gives it a store of its own: nobody else writes below it, though there may be
 /// others beside it on the server. Checks of leases mostly wait, and do so side by side.
-pub async fn in_turn(fresh: impl AsyncFn(&'static str) -> Box<dyn Subject>) {
+pub async fn in_turn(fresh: impl AsyncFn(&'static str) -> Box<dyn StoreUnderTest>) {
     in_turn_but(&[], fresh).await;
 }
 
 /// The same without some checks, for servers that cannot pass them in a minute.
 pub async fn in_turn_but(
     left_out: &'static [&'static str],
-    fresh: impl AsyncFn(&'static str) -> Box<dyn Subject>,
+    fresh: impl AsyncFn(&'static str) -> Box<dyn StoreUnderTest>,
 ) {
     let mut run = InTurn {
         fresh,
@@ -141,12 +141,12 @@ struct InTurn<F> {
     waiting: JoinSet<()>,
 }
 
-impl<F: AsyncFn(&'static str) -> Box<dyn Subject>> InTurn<F> {
+impl<F: AsyncFn(&'static str) -> Box<dyn StoreUnderTest>> InTurn<F> {
     async fn check<C>(
         &mut self,
         area: &str,
         name: &'static str,
-        check: impl FnOnce(Box<dyn Subject>) -> C,
+        check: impl FnOnce(Box<dyn StoreUnderTest>) -> C,
     ) where
         C: Future<Output = ()> + Send + 'static,
     {

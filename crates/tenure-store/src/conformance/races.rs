@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Subject, create, won};
+use super::{StoreUnderTest, create, won};
 use crate::Version;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Put, PutIf, Store};
@@ -10,7 +10,7 @@ use crate::store::{Delete, DeleteIf, Put, PutIf, Store};
 const RACERS: usize = 8;
 const ROUNDS: usize = 40;
 
-async fn racers(subject: &dyn Subject) -> Vec<Arc<dyn Store>> {
+async fn racers(subject: &dyn StoreUnderTest) -> Vec<Arc<dyn Store>> {
     // Half of them share a connection: both kinds of rivals must be kept apart.
     let mut stores = Vec::new();
     while stores.len() < RACERS {
@@ -49,7 +49,7 @@ async fn insist(store: &dyn Store, put: PutIf) -> Put {
 }
 
 /// Whoever creates a key that many create is alone, and it is its value that stands.
-pub async fn racing_creates_have_one_winner(subject: &dyn Subject) {
+pub async fn racing_creates_have_one_winner(subject: &dyn StoreUnderTest) {
     let stores = racers(subject).await;
     for round in 0..ROUNDS {
         let key = format!("races/create/{round}");
@@ -64,7 +64,7 @@ pub async fn racing_creates_have_one_winner(subject: &dyn Subject) {
 }
 
 /// Whoever updates a version that many update is alone.
-pub async fn racing_updates_have_one_winner(subject: &dyn Subject) {
+pub async fn racing_updates_have_one_winner(subject: &dyn StoreUnderTest) {
     let stores = racers(subject).await;
     let key = "races/update";
     let mut version = create(&*stores[0], key, b"start").await;
@@ -83,7 +83,7 @@ pub async fn racing_updates_have_one_winner(subject: &dyn Subject) {
 }
 
 /// A counter that many raise by read and compare-and-swap counts every raise.
-pub async fn racing_increments_lose_none(subject: &dyn Subject) {
+pub async fn racing_increments_lose_none(subject: &dyn StoreUnderTest) {
     const EACH: u64 = 15;
     let stores = racers(subject).await;
     let key = "races/counter";
@@ -112,7 +112,7 @@ async fn raise(store: &dyn Store, key: &str) -> bool {
 }
 
 /// Whoever deletes a version that many delete is alone.
-pub async fn racing_deletes_have_one_winner(subject: &dyn Subject) {
+pub async fn racing_deletes_have_one_winner(subject: &dyn StoreUnderTest) {
     let stores = racers(subject).await;
     let key = "races/delete";
     for _ in 0..ROUNDS {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Subject, create, follow, update};
+use super::{StoreUnderTest, create, follow, update};
 use crate::store::{DeleteIf, Put, PutIf};
 use crate::watch::Change;
 
 /// A write through one connection wakes a watch on another.
-pub async fn a_watch_sees_what_was_written_by_another_connection(subject: &dyn Subject) {
+pub async fn a_watch_sees_what_was_written_by_another_connection(subject: &dyn StoreUnderTest) {
     let (writer, reader) = (subject.open().await, subject.open().await);
     let from = reader.revision().await.unwrap();
     let mut watch = reader.watch("watch/", from).await.unwrap();
@@ -22,7 +22,7 @@ pub async fn a_watch_sees_what_was_written_by_another_connection(subject: &dyn S
 }
 
 /// A watch from an old revision begins with what happened since, and its `upto` is a place to go on from.
-pub async fn a_watch_replays_from_an_old_revision(subject: &dyn Subject) {
+pub async fn a_watch_replays_from_an_old_revision(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let start = store.revision().await.unwrap();
     let first = create(&*store, "watch/a", b"1").await;
@@ -48,7 +48,7 @@ pub async fn a_watch_replays_from_an_old_revision(subject: &dyn Subject) {
 }
 
 /// A deletion is a change like any other, also in a replay.
-pub async fn a_watch_shows_deletions(subject: &dyn Subject) {
+pub async fn a_watch_shows_deletions(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let version = create(&*store, "watch/k", b"v").await;
     let from = store.revision().await.unwrap();
@@ -67,7 +67,7 @@ pub async fn a_watch_shows_deletions(subject: &dyn Subject) {
 }
 
 /// A watch shows keys that start with its prefix and no other.
-pub async fn a_watch_sees_its_prefix_alone(subject: &dyn Subject) {
+pub async fn a_watch_sees_its_prefix_alone(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let from = store.revision().await.unwrap();
     let mut watch = store.watch("watch/a/", from).await.unwrap();
@@ -88,7 +88,7 @@ pub async fn a_watch_sees_its_prefix_alone(subject: &dyn Subject) {
 }
 
 /// A list and a watch from its revision, made in the middle of other people's writes, together know everything.
-pub async fn nothing_is_lost_between_a_list_and_a_watch(subject: &dyn Subject) {
+pub async fn nothing_is_lost_between_a_list_and_a_watch(subject: &dyn StoreUnderTest) {
     const KEYS: u32 = 300;
     let (writer, reader) = (subject.open().await, subject.open().await);
     let writing = tokio::spawn(async move {
@@ -120,7 +120,7 @@ pub async fn nothing_is_lost_between_a_list_and_a_watch(subject: &dyn Subject) {
 }
 
 /// Waiting with a timeout, again and again, shows the same as waiting.
-pub async fn a_cancelled_wait_loses_no_change(subject: &dyn Subject) {
+pub async fn a_cancelled_wait_loses_no_change(subject: &dyn StoreUnderTest) {
     const KEYS: usize = 100;
     let (writer, reader) = (subject.open().await, subject.open().await);
     let from = reader.revision().await.unwrap();
@@ -144,7 +144,7 @@ pub async fn a_cancelled_wait_loses_no_change(subject: &dyn Subject) {
 }
 
 /// Every watch is told, however many there are; those that were dropped trouble nobody.
-pub async fn many_watches_see_the_same(subject: &dyn Subject) {
+pub async fn many_watches_see_the_same(subject: &dyn StoreUnderTest) {
     let store = subject.open().await;
     let from = store.revision().await.unwrap();
     let mut watches = Vec::new();

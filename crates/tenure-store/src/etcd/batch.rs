@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::connect::Client;
 use super::proto::{
-    Answer as _, DeleteRequest, PutRequest, READ_TXN, Request, RequestOp, Response, Rpc, TXN,
+    DeleteRequest, HasHeader as _, PutRequest, READ_TXN, Request, RequestOp, Response, Rpc, TXN,
     TxnRequest, TxnResponse,
 };
 use super::{EtcdStore, kv};

@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 
 use super::connect::{Client, Link};
 use super::errors::{self, About};
-use super::proto::{Answer, Rpc};
+use super::proto::{HasHeader, Rpc};
 use crate::error::StoreError;
 
 /// How long any call may take. Callers who need to know sooner drop it sooner.
@@ -35,7 +35,7 @@ pub(super) enum Failed {
 
 impl Client {
     /// Asks over the present connection, or over the next one if there is none.
-    pub(super) async fn ask<A: Answer>(
+    pub(super) async fn ask<A: HasHeader>(
         self: &Arc<Self>,
         rpc: Rpc,
         key: &str,
@@ -111,7 +111,7 @@ impl Client {
 }
 
 /// Sends one question over a connection and waits for its one answer.
-pub(super) async fn unary<A: Answer>(
+pub(super) async fn unary<A: HasHeader>(
     link: &Link,
     rpc: Rpc,
     question: impl Message + 'static,

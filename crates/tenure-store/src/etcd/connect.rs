@@ -18,7 +18,7 @@ use super::proto::{
     AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, STATUS, StatusRequest, StatusResponse,
 };
 use super::settings::Settings;
-use super::single_use_connector::Once;
+use super::single_use_connector::SingleUseConnector;
 use crate::error::StoreError;
 use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
@@ -341,7 +341,7 @@ impl Cluster {
         let name = &self.settings.endpoints[at];
         let channel = self
             .endpoint(name)?
-            .connect_with_connector(Once::new())
+            .connect_with_connector(SingleUseConnector::new())
             .await;
         let channel = channel.map_err(|e| self.unreachable(name, &errors::causes(&e)))?;
         let mut link = Link {

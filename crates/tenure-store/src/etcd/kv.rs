@@ -3,7 +3,7 @@
 use tenure_core::ids::{Revision, Version};
 
 use super::proto::{
-    Answer as _, Compare, DeleteRequest, Header, KeyValue, PutRequest, RANGE, RangeRequest,
+    Compare, DeleteRequest, HasHeader as _, Header, KeyValue, PutRequest, RANGE, RangeRequest,
     RangeResponse, Request, TXN, TxnRequest, TxnResponse,
 };
 use super::{EtcdStore, Keys};
@@ -111,10 +111,10 @@ impl EtcdStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<store::Keys, StoreError> {
+    ) -> Result<store::KeyPage, StoreError> {
         let outer = self.keys.outer(prefix);
         if limit == 0 {
-            return Ok(store::Keys {
+            return Ok(store::KeyPage {
                 keys: Vec::new(),
                 more: true,
             });
@@ -127,7 +127,7 @@ impl EtcdStore {
         }
         let end = Keys::end_of(&outer);
         if from >= end {
-            return Ok(store::Keys::default());
+            return Ok(store::KeyPage::default());
         }
         let request = RangeRequest {
             key: from,
@@ -141,7 +141,7 @@ impl EtcdStore {
             .kvs
             .into_iter()
             .filter_map(|kv| self.keys.inner(kv.key));
-        Ok(store::Keys {
+        Ok(store::KeyPage {
             keys: keys.collect(),
             more: page.more,
         })

@@ -17,7 +17,7 @@ use super::EtcdStore;
 use super::call::{self, Failed};
 use super::connect::Link;
 use super::proto::{
-    Answer as _, GRANT, GrantRequest, GrantResponse, Header, KEEP_ALIVE, KeepAliveRequest,
+    GRANT, GrantRequest, GrantResponse, HasHeader as _, Header, KEEP_ALIVE, KeepAliveRequest,
     KeepAliveResponse, LEASES, LeasesRequest, LeasesResponse, RANGE, RangeResponse, TIME_TO_LIVE,
     TimeToLiveRequest, TimeToLiveResponse,
 };

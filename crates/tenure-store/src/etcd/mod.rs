@@ -175,7 +175,7 @@ impl Store for EtcdStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<store::Keys, StoreError> {
+    ) -> Result<store::KeyPage, StoreError> {
         self.read_keys(prefix, after, limit).await
     }
 

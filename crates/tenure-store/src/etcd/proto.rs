@@ -52,13 +52,13 @@ pub(super) struct Header {
 }
 
 /// An answer that says who gave it.
-pub(super) trait Answer: Message + Default + 'static {
+pub(super) trait HasHeader: Message + Default + 'static {
     fn header(&self) -> Header;
 }
 
 macro_rules! answers {
     ($($message:ident)*) => {
-        $(impl Answer for $message {
+        $(impl HasHeader for $message {
             fn header(&self) -> Header {
                 self.header.unwrap_or_default()
             }
@@ -215,12 +215,12 @@ pub(super) struct TxnResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchRequest {
-    #[prost(oneof = "WatchAsk", tags = "1")]
-    pub(super) ask: Option<WatchAsk>,
+    #[prost(oneof = "WatchRequestKind", tags = "1")]
+    pub(super) ask: Option<WatchRequestKind>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum WatchAsk {
+pub(super) enum WatchRequestKind {
     #[prost(message, tag = "1")]
     Create(WatchCreate),
 }

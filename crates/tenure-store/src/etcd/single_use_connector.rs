@@ -16,11 +16,11 @@ use tonic::codegen::http::Uri;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Once {
+pub(super) struct SingleUseConnector {
     used: Arc<AtomicBool>,
 }
 
-impl Once {
+impl SingleUseConnector {
     pub(super) fn new() -> Self {
         Self {
             used: Arc::default(),
@@ -28,7 +28,7 @@ impl Once {
     }
 }
 
-impl Service<Uri> for Once {
+impl Service<Uri> for SingleUseConnector {
     type Response = TokioIo<TcpStream>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;

@@ -12,10 +12,10 @@ use tonic_prost::ProstCodec;
 use super::call::{self, Failed};
 use super::connect::Link;
 use super::errors;
-use super::proto::{Event, WATCH, WatchAsk, WatchCreate, WatchRequest, WatchResponse};
+use super::proto::{Event, WATCH, WatchCreate, WatchRequest, WatchRequestKind, WatchResponse};
 use super::{EtcdStore, Keys, kv};
 use crate::error::StoreError;
-use crate::watch::{Batch, Change, Watch, WatchEnd, WatchSource};
+use crate::watch::{Change, ChangeBatch, Watch, WatchEnd, WatchSource};
 
 impl EtcdStore {
     pub(super) async fn watch_from(
@@ -73,7 +73,7 @@ async fn open(
 ) -> Result<(WatchResponse, Streaming<WatchResponse>), Failed> {
     let mut grpc = call::ready(link).await?;
     let create = WatchRequest {
-        ask: Some(WatchAsk::Create(create)),
+        ask: Some(WatchRequestKind::Create(create)),
     };
     // The watch lasts as long as our side of the stream does.
     let asks = tokio_stream::once(create).chain(tokio_stream::pending());
@@ -125,7 +125,7 @@ impl EtcdWatch {
     }
 
     /// What an answer shows, if anything. All changes of one revision come in one answer, or in fragments of one.
-    fn shown(&mut self, answer: WatchResponse) -> Option<Batch> {
+    fn shown(&mut self, answer: WatchResponse) -> Option<ChangeBatch> {
         let last = answer.events.iter().filter_map(|e| e.kv.as_ref());
         let last = last.map(|kv| kv::unsigned(kv.mod_revision)).max();
         if let Some(last) = last.filter(|_| !answer.fragment) {
@@ -137,13 +137,13 @@ impl EtcdWatch {
             .filter_map(|event| self.change(event))
             .collect();
         let upto = self.upto;
-        (!changes.is_empty()).then_some(Batch { changes, upto })
+        (!changes.is_empty()).then_some(ChangeBatch { changes, upto })
     }
 }
 
 #[async_trait]
 impl WatchSource for EtcdWatch {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         let closed = |reason: String| WatchEnd::Closed { reason };
         let mut retired = self.link.retirement();
         loop {
@@ -174,7 +174,7 @@ struct Ended(WatchEnd);
 
 #[async_trait]
 impl WatchSource for Ended {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         Err(self.0.clone())
     }
 }

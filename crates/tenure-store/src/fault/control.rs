@@ -42,7 +42,7 @@ impl FaultConfig {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum LinkState {
     Up,
     Down,
     Hung,
@@ -52,8 +52,8 @@ type Predicate = Arc<dyn Fn(Op, &str) -> bool + Send + Sync>;
 
 /// How the switches stand.
 #[derive(Clone)]
-pub(super) struct Control {
-    pub(super) link: Link,
+pub(super) struct FaultControl {
+    pub(super) link: LinkState,
     pub(super) slow: Duration,
     slow_replies: Duration,
     lose_permille: u16,
@@ -65,20 +65,20 @@ pub(super) struct Control {
 
 /// What chance has in store for one call.
 #[derive(Clone, Debug)]
-pub(super) struct Draw {
+pub(super) struct DrawnFaults {
     pub(super) delay: Duration,
     refuse: bool,
     lose: bool,
 }
 
-pub(super) struct Shared {
-    pub(super) control: watch::Sender<Control>,
+pub(super) struct SharedControl {
+    pub(super) control: watch::Sender<FaultControl>,
     rng: Mutex<SplitMix>,
 }
 
-impl Shared {
+impl SharedControl {
     /// Draws for one call. Every call draws as often as any other, so that a switch does not shift later draws.
-    pub(super) fn draw(&self) -> Draw {
+    pub(super) fn draw(&self) -> DrawnFaults {
         let control = self.control.borrow();
         let config = &control.config;
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl Shared {
         let length = Duration::from_nanos(rng.below(nanos));
         let refuse = rng.chance(config.unavailable_permille);
         let lost = rng.below(1000);
-        Draw {
+        DrawnFaults {
             delay: control.slow + if delayed { length } else { Duration::ZERO },
             refuse,
             lose: lost < u64::from(config.lost_reply_permille.max(control.lose_permille)),
@@ -101,9 +101,9 @@ impl Shared {
         rng.chance(permille)
     }
 
-    pub(super) fn would_wait(&self, draw: &Draw) -> bool {
+    pub(super) fn would_wait(&self, draw: &DrawnFaults) -> bool {
         let control = self.control.borrow();
-        control.link == Link::Hung || !draw.delay.is_zero() || !control.slow_replies.is_zero()
+        control.link == LinkState::Hung || !draw.delay.is_zero() || !control.slow_replies.is_zero()
     }
 
     pub(super) fn cuts(&self) -> u64 {
@@ -111,14 +111,14 @@ impl Shared {
     }
 
     /// The way to the store: delay, then hang while hung.
-    pub(super) async fn reach(&self, op: Op, draw: &Draw) -> Result<(), StoreError> {
+    pub(super) async fn reach(&self, op: Op, draw: &DrawnFaults) -> Result<(), StoreError> {
         if !draw.delay.is_zero() {
             tokio::time::sleep(draw.delay).await;
         }
         let mut control = self.control.subscribe();
-        let hung = control.borrow().link == Link::Hung;
-        let released = control.wait_for(|c| c.link != Link::Hung).await;
-        let down = released.map_or(true, |c| c.link == Link::Down);
+        let hung = control.borrow().link == LinkState::Hung;
+        let released = control.wait_for(|c| c.link != LinkState::Hung).await;
+        let down = released.map_or(true, |c| c.link == LinkState::Down);
         match (down, hung && op.writes()) {
             (false, _) => Ok(()),
             (true, true) => Err(StoreError::unknown("injected: cut off while waiting")),
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// The door of the store: refused by switch or by chance before anything is applied.
-    pub(super) fn admit(&self, op: Op, key: &str, draw: &Draw) -> Result<(), StoreError> {
+    pub(super) fn admit(&self, op: Op, key: &str, draw: &DrawnFaults) -> Result<(), StoreError> {
         let failing = self.control.borrow().failing.clone();
         if failing.is_some_and(|fails| fails(op, key)) {
             let reason = format!("injected: {op:?} of {key:?} fails");
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     /// The way back: late, or not at all.
-    pub(super) async fn reply(&self, op: Op, draw: &Draw) -> Result<(), StoreError> {
+    pub(super) async fn reply(&self, op: Op, draw: &DrawnFaults) -> Result<(), StoreError> {
         self.reply_late().await;
         self.lose(op, draw)
     }
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn lose(&self, op: Op, draw: &Draw) -> Result<(), StoreError> {
+    pub(super) fn lose(&self, op: Op, draw: &DrawnFaults) -> Result<(), StoreError> {
         match (draw.lose, op.writes()) {
             (false, _) => Ok(()),
             (true, true) => Err(StoreError::unknown("injected: reply lost")),
@@ -163,7 +163,7 @@ impl Shared {
 
 /// Switches the faults of a [`FaultStore`](super::FaultStore) while it is in use.
 #[derive(Clone)]
-pub struct FaultHandle(Arc<Shared>);
+pub struct FaultHandle(Arc<SharedControl>);
 
 impl fmt::Debug for FaultHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -177,11 +177,11 @@ impl fmt::Debug for FaultHandle {
 }
 
 impl FaultHandle {
-    pub(super) fn new(config: FaultConfig) -> (Arc<Shared>, Self) {
-        let shared = Arc::new(Shared {
+    pub(super) fn new(config: FaultConfig) -> (Arc<SharedControl>, Self) {
+        let shared = Arc::new(SharedControl {
             rng: Mutex::new(SplitMix::new(config.seed)),
-            control: watch::Sender::new(Control {
-                link: Link::Up,
+            control: watch::Sender::new(FaultControl {
+                link: LinkState::Up,
                 slow: Duration::ZERO,
                 slow_replies: Duration::ZERO,
                 lose_permille: 0,
@@ -194,18 +194,18 @@ impl FaultHandle {
         (shared.clone(), Self(shared))
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<SharedControl> {
         self.0.clone()
     }
 
-    fn switch(&self, switch: impl FnOnce(&mut Control)) {
+    fn switch(&self, switch: impl FnOnce(&mut FaultControl)) {
         self.0.control.send_modify(switch);
     }
 
     /// Every call is refused and every watch ends. Calls that were hung are cut off: their writes never land.
     pub fn outage(&self) {
         self.switch(|c| {
-            c.link = Link::Down;
+            c.link = LinkState::Down;
             c.cuts += 1;
         });
     }
@@ -214,7 +214,7 @@ impl FaultHandle {
     ///
     /// A write that waits here lands on healing even if its caller has given up meanwhile, as with a server that was paused.
     pub fn hang(&self) {
-        self.switch(|c| c.link = Link::Hung);
+        self.switch(|c| c.link = LinkState::Hung);
     }
 
     /// Every call takes this much longer on its way to the store, and every watch is that late.
@@ -258,8 +258,8 @@ impl FaultHandle {
     /// Ends every fault, those by chance included. What hung goes on.
     pub fn heal(&self) {
         self.switch(|c| {
-            *c = Control {
-                link: Link::Up,
+            *c = FaultControl {
+                link: LinkState::Up,
                 slow: Duration::ZERO,
                 slow_replies: Duration::ZERO,
                 lose_permille: 0,

@@ -13,14 +13,14 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use tenure_core::ids::{LeaseId, Revision};
 
-use control::{Draw, Shared};
+use control::{DrawnFaults, SharedControl};
 pub use control::{FaultConfig, FaultHandle};
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::operation::Op;
 use crate::store::{
-    Delete, DeleteIf, Entry, Keys, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
+    Delete, DeleteIf, Entry, KeyPage, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
     no_leases,
 };
 use crate::watch::Watch;
@@ -29,7 +29,7 @@ use crate::watch::Watch;
 #[derive(Clone)]
 pub struct FaultStore {
     inner: Arc<dyn Store>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedControl>,
 }
 
 impl fmt::Debug for FaultStore {
@@ -89,7 +89,7 @@ impl FaultStore {
         G: FnOnce(Arc<dyn Store>, Vec<Q>) -> F + Send + 'static,
     {
         let (shared, inner) = (self.shared.clone(), self.inner.clone());
-        let draws: Vec<Draw> = questions.iter().map(|_| shared.draw()).collect();
+        let draws: Vec<DrawnFaults> = questions.iter().map(|_| shared.draw()).collect();
         let count = questions.len();
         let slowest = draws.iter().max_by_key(|d| d.delay).cloned();
         let Some(slowest) = slowest else {
@@ -229,7 +229,7 @@ impl Store for FaultStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         let (inner, asked) = (self.inner.clone(), prefix.to_owned());
         let after = after.map(ToOwned::to_owned);
         self.one(Op::Keys, prefix, async move {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::control::{Control, Link, Shared};
-use crate::watch::{Batch, Watch, WatchEnd, WatchSource};
+use super::control::{FaultControl, LinkState, SharedControl};
+use crate::watch::{ChangeBatch, Watch, WatchEnd, WatchSource};
 
-pub(super) fn wrap(inner: Watch, shared: Arc<Shared>, cuts: u64) -> Watch {
+pub(super) fn wrap(inner: Watch, shared: Arc<SharedControl>, cuts: u64) -> Watch {
     Watch::new(FaultWatch {
         inner,
         shared,
@@ -21,10 +21,10 @@ pub(super) fn wrap(inner: Watch, shared: Arc<Shared>, cuts: u64) -> Watch {
 /// Holds a batch itself while it waits, so that a cancelled wait loses nothing.
 struct FaultWatch {
     inner: Watch,
-    shared: Arc<Shared>,
+    shared: Arc<SharedControl>,
     /// How many cuts there had been when it was opened.
     cuts: u64,
-    held: Option<(Batch, Instant)>,
+    held: Option<(ChangeBatch, Instant)>,
 }
 
 impl fmt::Debug for FaultWatch {
@@ -33,8 +33,8 @@ impl fmt::Debug for FaultWatch {
     }
 }
 
-fn silent(control: &Control) -> bool {
-    control.muted || control.link == Link::Hung
+fn silent(control: &FaultControl) -> bool {
+    control.muted || control.link == LinkState::Hung
 }
 
 fn cut() -> WatchEnd {
@@ -45,7 +45,7 @@ fn cut() -> WatchEnd {
 
 #[async_trait]
 impl WatchSource for FaultWatch {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         let mut switched = self.shared.control.subscribe();
         loop {
             let (quiet, cuts, slow) = {

@@ -13,7 +13,7 @@ use crate::store::{LeaseState, Leases};
 
 /// A lease that has not run out, and the keys that go with it.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct MemoryLease {
     ttl: Duration,
     until: Instant,
     keys: BTreeSet<String>,
@@ -57,7 +57,7 @@ impl State {
         if self.leases.contains_key(&id) {
             return Err(StoreError::denied(format!("lease {id} already exists")));
         }
-        let lease = Lease {
+        let lease = MemoryLease {
             ttl,
             until: Instant::now() + ttl,
             keys: BTreeSet::new(),

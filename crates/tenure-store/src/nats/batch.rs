@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 
 use super::NatsStore;
-use super::kv::Last;
+use super::kv::LastKnown;
 use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Put, PutIf};
@@ -25,8 +25,8 @@ impl NatsStore {
                 let last = answer?;
                 checked.clone()?;
                 Ok(match last {
-                    Last::Value(entry) => Some(entry),
-                    Last::Deleted(_) | Last::Nothing => None,
+                    LastKnown::Value(entry) => Some(entry),
+                    LastKnown::Deleted(_) | LastKnown::Nothing => None,
                 })
             }));
         }

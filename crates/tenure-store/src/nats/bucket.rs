@@ -7,7 +7,7 @@ use serde_json::json;
 use super::NatsStore;
 use super::call::Question;
 use super::errors::{self, About};
-use super::jetstream::{self, Config, StreamInfo};
+use super::jetstream::{self, StreamConfig, StreamInfo};
 use crate::error::StoreError;
 
 /// A leader that has not heard from a majority for this long may have been replaced: others stand for election after four
@@ -66,7 +66,7 @@ impl NatsStore {
     /// Makes the bucket as the `nats` command would, with reads by replicas switched off. Asked twice it is made once.
     async fn make(&self) -> Result<StreamInfo, StoreError> {
         let replicas = self.client.cluster.settings.replicas;
-        let config = Config {
+        let config = StreamConfig {
             name: self.keys.stream.clone(),
             subjects: vec![self.keys.all()],
             retention: "limits".to_owned(),
@@ -80,7 +80,7 @@ impl NatsStore {
             allow_direct: false,
             allow_rollup_hdrs: true,
             deny_delete: true,
-            ..Config::default()
+            ..StreamConfig::default()
         };
         let subject = jetstream::about("STREAM.CREATE", &self.keys.stream);
         // Whose answer is lost asks again: that does no harm.
@@ -117,7 +117,7 @@ impl NatsStore {
 }
 
 /// Whether a bucket keeps what is written to it.
-fn fit(config: &Config, bucket: &str, all: &str) -> Result<(), StoreError> {
+fn fit(config: &StreamConfig, bucket: &str, all: &str) -> Result<(), StoreError> {
     let limited = config.max_msgs > 0 || config.max_bytes > 0;
     let problem = if config.mirror.is_some() {
         "is a mirror, which cannot be written to; name the bucket that it mirrors"
@@ -161,19 +161,19 @@ impl StreamInfo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::jetstream::{Peers, Replica, State};
+    use super::super::jetstream::{ClusterPeers, Replica, StreamState};
     use super::*;
 
-    fn usual() -> Config {
-        Config {
+    fn usual() -> StreamConfig {
+        StreamConfig {
             subjects: vec!["$KV.b.>".to_owned()],
             retention: "limits".to_owned(),
             discard: "new".to_owned(),
-            ..Config::default()
+            ..StreamConfig::default()
         }
     }
 
-    fn refused(change: impl Fn(&mut Config)) -> String {
+    fn refused(change: impl Fn(&mut StreamConfig)) -> String {
         let mut config = usual();
         change(&mut config);
         fit(&config, "b", "$KV.b.>").unwrap_err().to_string()
@@ -206,8 +206,8 @@ mod tests {
         let info = |replicas: Vec<Replica>| StreamInfo {
             config: usual(),
             created: String::new(),
-            state: State::default(),
-            cluster: Some(Peers { replicas }),
+            state: StreamState::default(),
+            cluster: Some(ClusterPeers { replicas }),
             ts: None,
             total: 0,
         };

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::NatsStore;
 use super::call::Question;
-use super::jetstream::{self, AccountInfo, Config, Replica, Varz, VarzConfig};
+use super::jetstream::{self, AccountInfo, Replica, StreamConfig, Varz, VarzConfig};
 use crate::diagnose::Finding;
 use crate::error::StoreError;
 
@@ -40,7 +40,7 @@ pub(super) async fn examine(store: &NatsStore) -> Result<Vec<Finding>, StoreErro
     ])
 }
 
-fn storage(config: &Config) -> Finding {
+fn storage(config: &StreamConfig) -> Finding {
     if config.storage == "file" {
         return Finding::ok("storage", "on disk");
     }
@@ -79,7 +79,7 @@ fn copies(count: usize, replicas: &[Replica]) -> Finding {
     }
 }
 
-fn direct(config: &Config) -> Finding {
+fn direct(config: &StreamConfig) -> Finding {
     if config.allow_direct {
         Finding::ok(
             "reads",
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn what_loses_everything_is_a_failure_and_what_may_stop_work_a_warning() {
-        let in_memory = Config {
+        let in_memory = StreamConfig {
             storage: "memory".to_owned(),
-            ..Config::default()
+            ..StreamConfig::default()
         };
         assert_eq!(storage(&in_memory).level, Level::Fail);
         let replica = |current| Replica {
@@ -212,7 +212,7 @@ mod tests {
         assert!(behind.level == Level::Warn && behind.found.contains("n2"));
         let account = |storage, max_storage| AccountInfo {
             storage,
-            limits: jetstream::Limits { max_storage },
+            limits: jetstream::AccountLimits { max_storage },
         };
         assert_eq!(room(&account(5 << 30, -1)).level, Level::Ok);
         assert_eq!(room(&account(1 << 20, 1 << 30)).level, Level::Ok);

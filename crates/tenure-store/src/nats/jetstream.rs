@@ -85,7 +85,7 @@ pub(super) fn read<T: DeserializeOwned>(
 /// How a stream is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Config {
+pub(super) struct StreamConfig {
     pub(super) name: String,
     pub(super) subjects: Vec<String>,
     pub(super) retention: String,
@@ -106,7 +106,7 @@ pub(super) struct Config {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct State {
+pub(super) struct StreamState {
     pub(super) messages: u64,
     pub(super) last_seq: u64,
     /// How many subjects have a message.
@@ -128,16 +128,16 @@ pub(super) struct Replica {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Peers {
+pub(super) struct ClusterPeers {
     pub(super) replicas: Vec<Replica>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct StreamInfo {
-    pub(super) config: Config,
+    pub(super) config: StreamConfig,
     pub(super) created: String,
-    pub(super) state: State,
-    pub(super) cluster: Option<Peers>,
+    pub(super) state: StreamState,
+    pub(super) cluster: Option<ClusterPeers>,
     pub(super) ts: Option<String>,
     /// How many subjects there are, if they were asked for: they come in pages.
     #[serde(default)]
@@ -145,13 +145,13 @@ pub(super) struct StreamInfo {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct StoredAnswer {
-    pub(super) message: Stored,
+pub(super) struct StoredMessageResponse {
+    pub(super) message: StoredMessage,
 }
 
 /// A message as the stream has it. Headers and data are in base64.
 #[derive(Debug, Deserialize)]
-pub(super) struct Stored {
+pub(super) struct StoredMessage {
     pub(super) seq: u64,
     #[serde(default)]
     pub(super) hdrs: String,
@@ -161,7 +161,7 @@ pub(super) struct Stored {
 
 /// That a message was stored.
 #[derive(Debug, Deserialize)]
-pub(super) struct Ack {
+pub(super) struct PublishAck {
     pub(super) seq: u64,
 }
 
@@ -169,16 +169,16 @@ pub(super) struct Ack {
 #[serde(default)]
 pub(super) struct AccountInfo {
     pub(super) storage: u64,
-    pub(super) limits: Limits,
+    pub(super) limits: AccountLimits,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Limits {
+pub(super) struct AccountLimits {
     pub(super) max_storage: i64,
 }
 
-impl Default for Limits {
+impl Default for AccountLimits {
     fn default() -> Self {
         Self { max_storage: -1 }
     }
@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn refusals_and_answers_are_told_apart() {
         let lost = br#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 1"},"stream":"KV_b","seq":0}"#;
-        let refusal = read::<Ack>(lost).unwrap().unwrap_err();
+        let refusal = read::<PublishAck>(lost).unwrap().unwrap_err();
         assert!(refusal.is_lost_race() && !refusal.is_full());
-        let won = read::<Ack>(br#"{"stream":"KV_b","seq":7}"#).unwrap();
+        let won = read::<PublishAck>(br#"{"stream":"KV_b","seq":7}"#).unwrap();
         assert_eq!(won.unwrap().seq, 7);
-        assert!(read::<Ack>(b"+OK").is_err());
+        assert!(read::<PublishAck>(b"+OK").is_err());
     }
 }

@@ -11,7 +11,7 @@ use super::NatsStore;
 use super::call::Question;
 use super::jetstream::{self, StreamInfo};
 use crate::error::StoreError;
-use crate::store::Keys;
+use crate::store::KeyPage;
 
 /// How many subjects are removed at once.
 const AT_ONCE: usize = 256;
@@ -22,7 +22,7 @@ impl NatsStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         let names = self.subjects(&self.keys.filters(prefix)[0]).await?;
         let mut keys: Vec<String> = names
             .iter()
@@ -32,7 +32,7 @@ impl NatsStore {
         // The order of subjects is not the order of keys.
         keys.sort_unstable();
         let mut rest = keys.into_iter().peekable();
-        let mut page = Keys::default();
+        let mut page = KeyPage::default();
         loop {
             page.more = rest.peek().is_some();
             let missing = limit - page.keys.len();

@@ -10,8 +10,8 @@ use super::NatsStore;
 use super::call::Question;
 use super::errors::About;
 use super::jetstream::{
-    self, Ack, DELETED, EXPECTED_SEQUENCE, EXPECTED_STREAM, MARKER, OPERATION, Stored,
-    StoredAnswer, StreamInfo,
+    self, DELETED, EXPECTED_SEQUENCE, EXPECTED_STREAM, MARKER, OPERATION, PublishAck,
+    StoredMessage, StoredMessageResponse, StreamInfo,
 };
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, no_leases};
@@ -20,7 +20,7 @@ use crate::store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, no_leases};
 const CREATE_ATTEMPTS: usize = 8;
 
 /// The last that is known of a key.
-pub(super) enum Last {
+pub(super) enum LastKnown {
     Value(Entry),
     /// It was deleted by the message with this sequence.
     Deleted(u64),
@@ -53,13 +53,13 @@ impl NatsStore {
         let last = last?;
         checked?;
         Ok(match last {
-            Last::Value(entry) => Some(entry),
-            Last::Deleted(_) | Last::Nothing => None,
+            LastKnown::Value(entry) => Some(entry),
+            LastKnown::Deleted(_) | LastKnown::Nothing => None,
         })
     }
 
     /// Asks the leader for the last message of a key. Replicas could answer quicker, and with the past.
-    pub(super) async fn last(&self, key: &str) -> Result<Last, StoreError> {
+    pub(super) async fn last(&self, key: &str) -> Result<LastKnown, StoreError> {
         let asked = self.keys.subject(key);
         self.last_of_subject(key, asked).await
     }
@@ -69,14 +69,17 @@ impl NatsStore {
         &self,
         key: &str,
         asked: String,
-    ) -> Result<Last, StoreError> {
+    ) -> Result<LastKnown, StoreError> {
         let asked = json!({ "last_by_subj": asked });
         let subject = jetstream::about("STREAM.MSG.GET", &self.keys.stream);
         let question = Question::reads(subject.clone(), &asked);
-        let (answer, link) = self.client.ask_linked::<StoredAnswer>(question).await?;
+        let (answer, link) = self
+            .client
+            .ask_linked::<StoredMessageResponse>(question)
+            .await?;
         match answer {
             Ok(answer) => last_of(key, answer.message),
-            Err(refusal) if refusal.is_no_message() => Ok(Last::Nothing),
+            Err(refusal) if refusal.is_no_message() => Ok(LastKnown::Nothing),
             Err(refusal) => {
                 let about = About {
                     endpoint: &link.endpoint,
@@ -115,9 +118,9 @@ impl NatsStore {
                 return Ok(Some(seq));
             }
             expected = match self.last(key).await? {
-                Last::Value(_) => return Ok(None),
-                Last::Deleted(seq) => seq,
-                Last::Nothing => 0,
+                LastKnown::Value(_) => return Ok(None),
+                LastKnown::Deleted(seq) => seq,
+                LastKnown::Nothing => 0,
             };
         }
         Err(StoreError::unavailable(format!(
@@ -167,7 +170,7 @@ impl NatsStore {
             headers: Some(headers),
             writes: true,
         };
-        let (answer, link) = self.client.ask_linked::<Ack>(question).await?;
+        let (answer, link) = self.client.ask_linked::<PublishAck>(question).await?;
         match answer {
             Ok(ack) => Ok(Some(ack.seq)),
             Err(refusal) if refusal.is_lost_race() => Ok(None),
@@ -184,15 +187,15 @@ impl NatsStore {
 }
 
 /// What a stored message says of its key.
-fn last_of(key: &str, stored: Stored) -> Result<Last, StoreError> {
+fn last_of(key: &str, stored: StoredMessage) -> Result<LastKnown, StoreError> {
     let decode = |text: &str| {
         let decoded = STANDARD.decode(text);
         decoded.map_err(|e| StoreError::corrupt(key, format!("the response is not base64: {e}")))
     };
     if is_deletion(&String::from_utf8_lossy(&decode(&stored.hdrs)?)) {
-        return Ok(Last::Deleted(stored.seq));
+        return Ok(LastKnown::Deleted(stored.seq));
     }
-    Ok(Last::Value(Entry {
+    Ok(LastKnown::Value(Entry {
         key: key.to_owned(),
         value: decode(&stored.data)?.into(),
         version: Version::Number(stored.seq),

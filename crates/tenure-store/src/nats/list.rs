@@ -10,8 +10,8 @@ use std::time::Duration;
 use tenure_core::ids::{Revision, Version};
 
 use super::NatsStore;
-use super::jetstream::State;
-use super::stream_reader::{Follower, From, Next};
+use super::jetstream::StreamState;
+use super::stream_reader::{ReadEvent, ReadStart, StreamReader};
 use crate::error::StoreError;
 use crate::store::{Entry, Listing};
 
@@ -55,7 +55,8 @@ impl NatsStore {
         }
         // All of them, so that the last message of the bucket is among them and tells when it is over.
         let filters = vec![self.keys.all()];
-        let mut follower = Follower::open(self, filters, From::LastOfEach, HEARTBEAT).await?;
+        let mut follower =
+            StreamReader::open(self, filters, ReadStart::LastOfEach, HEARTBEAT).await?;
         let reading = self.read_pass(&mut follower, prefix, &info.state);
         let pass = tokio::time::timeout(CALL_TIMEOUT, reading).await;
         follower.close().await;
@@ -77,9 +78,9 @@ impl NatsStore {
 
     async fn read_pass(
         &self,
-        follower: &mut Follower,
+        follower: &mut StreamReader,
         prefix: &str,
-        at: &State,
+        at: &StreamState,
     ) -> Result<Pass, StoreError> {
         let goal = at.last_seq;
         let mut pass = Pass::default();
@@ -87,9 +88,9 @@ impl NatsStore {
             let next = follower.next().await;
             let failed = |reason| StoreError::unavailable(format!("listing {prefix:?}: {reason}"));
             let seen = match next.map_err(failed)? {
-                Next::Message(seen) => seen,
-                Next::Idle(position) if position >= goal => return Ok(pass),
-                Next::Idle(_) => continue,
+                ReadEvent::Message(seen) => seen,
+                ReadEvent::Idle(position) if position >= goal => return Ok(pass),
+                ReadEvent::Idle(_) => continue,
             };
             pass.last = seen.sequence;
             let done = seen.pending == 0 && seen.sequence >= goal;

@@ -32,7 +32,7 @@ use tenure_core::ids::Revision;
 
 use connect::{Client, Cluster};
 use settings::Parsed;
-use subjects::Keys;
+use subjects::SubjectNames;
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
@@ -47,7 +47,7 @@ use crate::watch::Watch;
 pub struct NatsStore {
     info: StoreInfo,
     client: Arc<Client>,
-    keys: Keys,
+    keys: SubjectNames,
     shared: Arc<Shared>,
 }
 
@@ -83,7 +83,7 @@ impl NatsStore {
     async fn opened(url: &str, make: bool) -> Result<Self, StoreError> {
         let settings = Parsed::new(url)?.resolve(|name| std::env::var(name).ok())?;
         let replicas = settings.replicas;
-        let keys = Keys::of(&settings.bucket);
+        let keys = SubjectNames::of(&settings.bucket);
         let client = Client::new(Arc::new(Cluster::new(settings)));
         client.first_link().await?;
         let mut store = Self {
@@ -184,7 +184,7 @@ impl Store for NatsStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<store::Keys, StoreError> {
+    ) -> Result<store::KeyPage, StoreError> {
         self.read_keys(prefix, after, limit).await
     }
 

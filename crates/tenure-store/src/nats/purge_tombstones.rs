@@ -13,7 +13,7 @@ use tenure_core::ids::Version;
 use super::NatsStore;
 use super::call::Question;
 use super::jetstream;
-use super::kv::Last;
+use super::kv::LastKnown;
 use crate::error::StoreError;
 use crate::watch::TOMBSTONES_KEPT;
 
@@ -64,7 +64,7 @@ impl NatsStore {
     async fn raise_floor(&self, floor: u64) -> Result<bool, StoreError> {
         let subject = self.keys.floor();
         let (expected, present) = match self.last_of_subject(&subject, subject.clone()).await? {
-            Last::Value(entry) => {
+            LastKnown::Value(entry) => {
                 let Version::Number(at) = entry.version else {
                     return Ok(false);
                 };
@@ -73,8 +73,8 @@ impl NatsStore {
                     String::from_utf8_lossy(&entry.value).parse().unwrap_or(0),
                 )
             }
-            Last::Deleted(at) => (at, 0),
-            Last::Nothing => (0, 0),
+            LastKnown::Deleted(at) => (at, 0),
+            LastKnown::Nothing => (0, 0),
         };
         if present >= floor {
             return Ok(true);

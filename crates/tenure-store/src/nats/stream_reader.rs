@@ -29,7 +29,7 @@ const LAST_CONSUMER: &str = "Nats-Last-Consumer";
 const STALLED: &str = "Nats-Consumer-Stalled";
 
 /// Where reading begins.
-pub(super) enum From {
+pub(super) enum ReadStart {
     /// With the last message of each key.
     LastOfEach,
     /// After this sequence.
@@ -37,14 +37,14 @@ pub(super) enum From {
 }
 
 /// What comes next.
-pub(super) enum Next {
-    Message(Seen),
+pub(super) enum ReadEvent {
+    Message(SeenMessage),
     /// Nothing to send at the moment; everything up to here has been.
     Idle(u64),
 }
 
 /// A message of the bucket.
-pub(super) struct Seen {
+pub(super) struct SeenMessage {
     pub(super) subject: String,
     pub(super) sequence: u64,
     /// How many more there are at the moment.
@@ -57,7 +57,7 @@ pub(super) struct Seen {
 }
 
 /// A running reader.
-pub(super) struct Follower {
+pub(super) struct StreamReader {
     subscriber: Subscriber,
     pub(super) link: Arc<Connection>,
     /// The API subject that ends the consumer.
@@ -70,12 +70,12 @@ pub(super) struct Follower {
     heartbeat: Duration,
 }
 
-impl Follower {
+impl StreamReader {
     /// Begins to read.
     pub(super) async fn open(
         store: &NatsStore,
         filters: Vec<String>,
-        from: From,
+        from: ReadStart,
         heartbeat: Duration,
     ) -> Result<Self, StoreError> {
         let deadline = Instant::now() + CALL_TIMEOUT;
@@ -109,7 +109,7 @@ impl Follower {
     }
 
     /// Waits for what comes next; dropping the wait loses nothing. Fails with why there is nothing more.
-    pub(super) async fn next(&mut self) -> Result<Next, String> {
+    pub(super) async fn next(&mut self) -> Result<ReadEvent, String> {
         loop {
             self.pay().await?;
             let silence = self.heard + self.heartbeat * MISSED;
@@ -143,7 +143,7 @@ impl Follower {
         Ok(())
     }
 
-    fn understand(&mut self, message: Message) -> Result<Option<Next>, String> {
+    fn understand(&mut self, message: Message) -> Result<Option<ReadEvent>, String> {
         let header = |name: &str| {
             let value = message.headers.as_ref()?.get(name)?;
             Some(value.as_str().to_owned())
@@ -161,7 +161,7 @@ impl Follower {
                 return Err("messages from NATS were lost".to_owned());
             }
             // One that waits for an answer has more to send.
-            return Ok((!waits).then_some(Next::Idle(position)));
+            return Ok((!waits).then_some(ReadEvent::Idle(position)));
         }
         if let Some(status) = message.status {
             return Err(format!("NATS ended the subscription with status {status}"));
@@ -180,7 +180,7 @@ impl Follower {
         let deletes = headers
             .flat_map(|(name, values)| values.iter().map(move |value| (name, value)))
             .any(|(name, value)| ends_key(name.as_ref(), value.as_str()));
-        Ok(Some(Next::Message(Seen {
+        Ok(Some(ReadEvent::Message(SeenMessage {
             subject: message.subject.to_string(),
             sequence: place.sequence,
             pending: place.pending,
@@ -201,7 +201,7 @@ fn config(
     name: &str,
     inbox: String,
     filters: Vec<String>,
-    from: From,
+    from: ReadStart,
     heartbeat: Duration,
 ) -> Value {
     let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
@@ -219,8 +219,8 @@ fn config(
         "filter_subjects": filters,
     });
     match from {
-        From::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
-        From::After(sequence) => {
+        ReadStart::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
+        ReadStart::After(sequence) => {
             config["deliver_policy"] = "by_start_sequence".into();
             config["opt_start_seq"] = sequence.saturating_add(1).into();
         }

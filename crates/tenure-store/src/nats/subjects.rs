@@ -13,7 +13,7 @@ const FLOOR: &str = "/floor";
 
 /// The names of a bucket on the server.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct SubjectNames {
     pub(super) bucket: String,
     /// The name of the stream that the bucket is.
     pub(super) stream: String,
@@ -21,7 +21,7 @@ pub(super) struct Keys {
     root: String,
 }
 
-impl Keys {
+impl SubjectNames {
     pub(super) fn of(bucket: &str) -> Self {
         Self {
             bucket: bucket.to_owned(),
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_key_reads_as_itself_where_nats_takes_it() {
-        let keys = Keys::of("b");
+        let keys = SubjectNames::of("b");
         for (key, subject) in [
             ("shards/eu-1/0_7", "$KV.b.shards.eu-1.0_7"),
             ("=doctor/x=2f", "$KV.b.=doctor.x=2f"),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_we_did_not_write_is_no_key() {
-        let keys = Keys::of("b");
+        let keys = SubjectNames::of("b");
         for subject in [
             "$KV.b./floor",
             "$KV.b.x/4a",
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_prefix_is_watched_by_its_whole_parts() {
-        let keys = Keys::of("b");
+        let keys = SubjectNames::of("b");
         assert_eq!(keys.filters("sho"), ["$KV.b.>"]);
         assert_eq!(keys.filters("a/b/c"), ["$KV.b.a.b.>", "$KV.b./floor"]);
     }
@@ -136,7 +136,7 @@ mod tests {
             key in proptest::collection::vec(prop_oneof![Just('/'), any::<char>()], 0..16)
         ) {
             let key: String = key.into_iter().collect();
-            let keys = Keys::of("b");
+            let keys = SubjectNames::of("b");
             let subject = keys.subject(&key);
             let fits = |b: u8| b.is_ascii_alphanumeric() || b"-/_=.".contains(&b);
             let tail = &subject["$KV.b.".len()..];

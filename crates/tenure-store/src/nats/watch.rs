@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use tenure_core::ids::{Revision, Version};
 
 use super::NatsStore;
-use super::stream_reader::{Follower, From, Next, Seen};
-use super::subjects::Keys;
+use super::stream_reader::{ReadEvent, ReadStart, SeenMessage, StreamReader};
+use super::subjects::SubjectNames;
 use crate::error::StoreError;
 use crate::store::Entry;
-use crate::watch::{Batch, Change, Watch, WatchEnd, WatchSource};
+use crate::watch::{Change, ChangeBatch, Watch, WatchEnd, WatchSource};
 
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,8 @@ impl NatsStore {
             return Ok(Watch::new(Ended));
         }
         let filters = self.keys.filters(prefix);
-        let follower = Follower::open(self, filters, From::After(from.0), HEARTBEAT).await?;
+        let follower =
+            StreamReader::open(self, filters, ReadStart::After(from.0), HEARTBEAT).await?;
         Ok(Watch::new(NatsWatch {
             follower,
             keys: self.keys.clone(),
@@ -40,8 +41,8 @@ impl NatsStore {
 
 /// Reads from the wire when asked, so that a slow reader makes the server wait and nobody else.
 struct NatsWatch {
-    follower: Follower,
-    keys: Keys,
+    follower: StreamReader,
+    keys: SubjectNames,
     prefix: String,
     upto: Revision,
     /// Up to here everything had been shown at a moment at which there was nothing more: no deletion can have been forgotten
@@ -58,7 +59,7 @@ impl fmt::Debug for NatsWatch {
 
 impl NatsWatch {
     /// What a message shows, if anything.
-    fn shown(&mut self, seen: Seen) -> Result<Option<Batch>, WatchEnd> {
+    fn shown(&mut self, seen: SeenMessage) -> Result<Option<ChangeBatch>, WatchEnd> {
         if seen.subject == self.keys.floor() {
             // Deletions up to there have been forgotten: whoever had not got there may have missed some.
             let floor = String::from_utf8_lossy(&seen.payload)
@@ -85,7 +86,7 @@ impl NatsWatch {
                 version: Version::Number(seen.sequence),
             })
         };
-        Ok(Some(Batch {
+        Ok(Some(ChangeBatch {
             changes: vec![change],
             upto: self.upto,
         }))
@@ -94,12 +95,12 @@ impl NatsWatch {
 
 #[async_trait]
 impl WatchSource for NatsWatch {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         loop {
             let next = self.follower.next().await;
             let seen = match next.map_err(|reason| WatchEnd::Closed { reason })? {
-                Next::Message(seen) => seen,
-                Next::Idle(position) => {
+                ReadEvent::Message(seen) => seen,
+                ReadEvent::Idle(position) => {
                     self.caught_up = self.caught_up.max(Revision(position));
                     continue;
                 }
@@ -117,7 +118,7 @@ struct Ended;
 
 #[async_trait]
 impl WatchSource for Ended {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         Err(WatchEnd::Gap)
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::ids::{Revision, Version};
 use tokio_postgres::Row;
 
-use super::client::{Params, Session};
+use super::client::{Params, StatementSession};
 use super::{PostgresStore, keys};
 use crate::error::StoreError;
-use crate::store::{Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf};
+use crate::store::{Delete, DeleteIf, Entry, Expect, KeyPage, Listing, Put, PutIf};
 
 /// How many keys one statement takes at most.
 pub(super) const BATCH_KEYS: usize = 500;
@@ -92,7 +92,7 @@ impl PostgresStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         let session = self.link.session().await?;
         let from = keys::escape(prefix);
         let (to, after) = (keys::after(&from), after.map(keys::escape));
@@ -106,13 +106,13 @@ impl PostgresStore {
             let text: &str = row.try_get(0).map_err(|e| session.odd(&e))?;
             keys.extend(keys::unescape(text));
         }
-        Ok(Keys { keys, more })
+        Ok(KeyPage { keys, more })
     }
 
     /// The rows of `LIST`: a first one that says where we are, then the keys.
     pub(super) fn listing(
         &self,
-        session: &Session,
+        session: &StatementSession,
         prefix: &str,
         rows: &[Row],
     ) -> Result<Listing, StoreError> {
@@ -143,7 +143,7 @@ impl PostgresStore {
 
 /// An entry whose value and version are in a row from the column `at` on.
 pub(super) fn entry(
-    session: &Session,
+    session: &StatementSession,
     key: String,
     row: &Row,
     at: usize,
@@ -159,7 +159,7 @@ pub(super) fn entry(
 }
 
 /// The keys that a batch changed, with their versions.
-fn won(session: &Session, rows: &[Row]) -> Result<BTreeMap<String, i64>, StoreError> {
+fn won(session: &StatementSession, rows: &[Row]) -> Result<BTreeMap<String, i64>, StoreError> {
     let odd = |e| session.odd(&e);
     let pair = |row: &Row| Ok((row.try_get(0).map_err(odd)?, row.try_get(1).map_err(odd)?));
     rows.iter().map(pair).collect()

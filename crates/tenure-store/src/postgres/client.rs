@@ -10,9 +10,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use super::connection::{Connection, Dialer, Ended};
-use super::errors::{self, Stage};
-use super::socket::Pulse;
+use super::connection::{Connection, ConnectionEnd, ConnectionFactory};
+use super::errors::{self, CallStage};
+use super::socket::ResponseTimer;
 use super::sql::Statements;
 use super::{pooler_check, schema};
 use crate::error::StoreError;
@@ -26,7 +26,7 @@ pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// What to do about tables that are not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tables {
+pub(super) enum MissingTables {
     /// Make them.
     Make,
     /// Refuse to go on.
@@ -35,9 +35,9 @@ pub(super) enum Tables {
 
 /// A connection with its statements.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct StatementSession {
     client: Client,
-    pulse: Arc<Pulse>,
+    pulse: Arc<ResponseTimer>,
     give_up: Arc<Notify>,
     pub(super) statements: Statements,
     /// What the store was when this connection was made.
@@ -49,20 +49,20 @@ pub(super) struct Session {
     place: String,
 }
 
-impl Session {
+impl StatementSession {
     /// Connects for the first time: looks closely at what is between us and the server, and at the tables.
     pub(super) async fn first(
-        dialer: &Dialer,
-        tables: Tables,
+        dialer: &ConnectionFactory,
+        tables: MissingTables,
         patience: Duration,
-    ) -> Result<(Self, oneshot::Receiver<Ended>), StoreError> {
+    ) -> Result<(Self, oneshot::Receiver<ConnectionEnd>), StoreError> {
         let woken = Arc::new(Notify::new());
         let limit = dialer.target.connect_timeout;
         let line = dialer.dial(limit, patience, &woken).await?;
         if !line.direct {
             pooler_check::refuse(dialer, &line).await?;
         }
-        if tables == Tables::Make {
+        if tables == MissingTables::Make {
             schema::make(&line.client, &dialer.target).await?;
         }
         Self::ready(dialer, line, false).await
@@ -70,12 +70,12 @@ impl Session {
 
     /// Connects again, with `limit` for each step. With `listen`, hears of writes through `woken`.
     pub(super) async fn again(
-        dialer: &Dialer,
+        dialer: &ConnectionFactory,
         limit: Duration,
         patience: Duration,
         woken: &Arc<Notify>,
         listen: bool,
-    ) -> Result<(Self, oneshot::Receiver<Ended>), StoreError> {
+    ) -> Result<(Self, oneshot::Receiver<ConnectionEnd>), StoreError> {
         let line = dialer.dial(limit, patience, woken).await?;
         let ready = tokio::time::timeout(limit, Self::ready(dialer, line, listen)).await;
         ready.unwrap_or_else(|_| {
@@ -87,16 +87,16 @@ impl Session {
     }
 
     async fn ready(
-        dialer: &Dialer,
+        dialer: &ConnectionFactory,
         line: Connection,
         listen: bool,
-    ) -> Result<(Self, oneshot::Receiver<Ended>), StoreError> {
+    ) -> Result<(Self, oneshot::Receiver<ConnectionEnd>), StoreError> {
         let target = &dialer.target;
         let place = target.shown.clone();
         line.pulse.asked();
         let relation = schema::check(&line.client, target).await?;
         let channel = format!("tenure_{relation}");
-        let failed = |e: tokio_postgres::Error| errors::explain(&place, "", Stage::Read, &e);
+        let failed = |e: tokio_postgres::Error| errors::explain(&place, "", CallStage::Read, &e);
         line.pulse.asked();
         if listen {
             let sql = format!("LISTEN {channel}");
@@ -138,7 +138,7 @@ impl Session {
     ) -> Result<Vec<Row>, StoreError> {
         self.pulse.asked();
         let rows = tokio::time::timeout(CALL_TIMEOUT, self.client.query(statement, params)).await;
-        self.answered(key, Stage::Read, rows.ok())
+        self.answered(key, CallStage::Read, rows.ok())
     }
 
     /// Reads one row.
@@ -173,14 +173,14 @@ impl Session {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => tokio::time::timeout(CALL_TIMEOUT, rows).await.ok(),
         };
-        self.answered(key, Stage::Write, answer)
+        self.answered(key, CallStage::Write, answer)
     }
 
     /// What an answer means, or that none came.
     fn answered(
         &self,
         key: &str,
-        stage: Stage,
+        stage: CallStage,
         answer: Option<Result<Vec<Row>, tokio_postgres::Error>>,
     ) -> Result<Vec<Row>, StoreError> {
         match answer {
@@ -200,7 +200,7 @@ impl Session {
         .await;
     }
 
-    fn no_answer(&self, stage: Stage) -> StoreError {
+    fn no_answer(&self, stage: CallStage) -> StoreError {
         // The server should have given up by itself: whatever this connection is good for, it is not answering.
         self.give_up.notify_one();
         let reason = format!("no response within {}s", CALL_TIMEOUT.as_secs());
@@ -220,6 +220,6 @@ impl Session {
     pub(super) async fn look(&self, sql: &str) -> Result<Vec<Row>, StoreError> {
         self.pulse.asked();
         let rows = tokio::time::timeout(CALL_TIMEOUT, self.client.query(sql, &[])).await;
-        self.answered("", Stage::Read, rows.ok())
+        self.answered("", CallStage::Read, rows.ok())
     }
 }

@@ -10,10 +10,10 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
-use super::errors::{self, Stage};
-use super::socket::{Pulse, Wire};
-use super::tls::{Connector, Mode, Secured};
-use super::url::{Host, Target};
+use super::errors::{self, CallStage};
+use super::socket::{ResponseTimer, WatchedSocket};
+use super::tls::{TlsConnection, TlsMode, TlsUpgrade};
+use super::url::{ConnectionTarget, ServerHost};
 use crate::error::StoreError;
 use crate::machine_identity::random_uuid;
 
@@ -45,15 +45,15 @@ const FACTS: &str = "
 
 /// What a new connection is made with.
 #[derive(Clone, Debug)]
-pub(super) struct Dialer {
-    pub(super) target: Arc<Target>,
+pub(super) struct ConnectionFactory {
+    pub(super) target: Arc<ConnectionTarget>,
     tls: Arc<ClientConfig>,
 }
 
 /// A connection that is up, and driven by a task of its own until `client` is dropped or it breaks.
 pub(super) struct Connection {
     pub(super) client: Client,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<ResponseTimer>,
     /// Marks this session among others.
     pub(super) mark: String,
     /// Whether the server's process talks to this socket and not to a pooler in between.
@@ -63,20 +63,20 @@ pub(super) struct Connection {
     /// Ends the connection.
     pub(super) give_up: Arc<Notify>,
     /// Says why the connection ended.
-    pub(super) ended: oneshot::Receiver<Ended>,
+    pub(super) ended: oneshot::Receiver<ConnectionEnd>,
 }
 
 /// Why a connection ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     /// Nothing came back for too long.
     Silent,
     /// It was closed, for this reason.
     Closed(String),
 }
 
-impl Dialer {
-    pub(super) fn new(target: Target) -> Result<Self, StoreError> {
+impl ConnectionFactory {
+    pub(super) fn new(target: ConnectionTarget) -> Result<Self, StoreError> {
         Ok(Self {
             tls: target.tls.config()?,
             target: Arc::new(target),
@@ -114,25 +114,25 @@ impl Dialer {
 
     async fn dial_host(
         &self,
-        host: &Host,
+        host: &ServerHost,
         patience: Duration,
         woken: &Arc<Notify>,
     ) -> Result<Connection, StoreError> {
         let place = &self.target.shown;
-        let wire = Wire::open(host).await.map_err(|e| {
+        let wire = WatchedSocket::open(host).await.map_err(|e| {
             StoreError::unavailable(format!(
                 "{place}: no connection to {host}: {e}; check that the server is up and listens there"
             ))
         })?;
         let (pulse, local_port) = (wire.pulse(), wire.local_port);
         let name = match host {
-            Host::Tcp { name, .. } => name.as_str(),
-            Host::Unix { .. } => "localhost",
+            ServerHost::Tcp { name, .. } => name.as_str(),
+            ServerHost::Unix { .. } => "localhost",
         };
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {
             StoreError::denied(format!("{place}: {name:?} is not a host name or address"))
         })?;
-        let tls = Connector {
+        let tls = TlsUpgrade {
             config: self.tls.clone(),
             name,
         };
@@ -160,7 +160,7 @@ impl Dialer {
         self.set_up(line, host, local_port).await
     }
 
-    fn config(&self, host: &Host) -> Config {
+    fn config(&self, host: &ServerHost) -> Config {
         let target = &self.target;
         let mut config = Config::new();
         config.application_name(&target.application_name);
@@ -177,15 +177,15 @@ impl Dialer {
             config.options(options);
         }
         config.ssl_mode(match (host, target.tls.mode) {
-            (Host::Unix { .. }, _) | (_, Mode::Disable) => SslMode::Disable,
-            (_, Mode::Prefer) => SslMode::Prefer,
-            (_, Mode::Require | Mode::VerifyCa | Mode::VerifyFull) => SslMode::Require,
+            (ServerHost::Unix { .. }, _) | (_, TlsMode::Disable) => SslMode::Disable,
+            (_, TlsMode::Prefer) => SslMode::Prefer,
+            (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => SslMode::Require,
         });
         config
     }
 
     /// Why no connection came about. Nothing was asked yet, so nothing can have happened.
-    fn not_connected(&self, host: &Host, e: &tokio_postgres::Error) -> StoreError {
+    fn not_connected(&self, host: &ServerHost, e: &tokio_postgres::Error) -> StoreError {
         let place = format!("{} ({host})", self.target.shown);
         if let Some(db) = e.as_db_error() {
             return errors::refused(&place, "", db);
@@ -212,7 +212,7 @@ impl Dialer {
     async fn set_up(
         &self,
         mut line: Connection,
-        host: &Host,
+        host: &ServerHost,
         local_port: Option<u16>,
     ) -> Result<Connection, StoreError> {
         let place = format!("{} ({host})", self.target.shown);
@@ -221,7 +221,7 @@ impl Dialer {
             format!("SELECT {FACTS}, set_config('tenure.session', '{mark}', false), {SETTINGS}");
         line.pulse.asked();
         let rows = line.client.simple_query(&sql).await;
-        let rows = rows.map_err(|e| errors::explain(&place, "", Stage::Read, &e))?;
+        let rows = rows.map_err(|e| errors::explain(&place, "", CallStage::Read, &e))?;
         let row = rows.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
@@ -259,29 +259,29 @@ impl Dialer {
 
 /// Moves the bytes of one connection until it ends.
 struct Driver {
-    connection: tokio_postgres::Connection<Wire, Secured>,
-    pulse: Arc<Pulse>,
+    connection: tokio_postgres::Connection<WatchedSocket, TlsConnection>,
+    pulse: Arc<ResponseTimer>,
     patience: Duration,
     woken: Arc<Notify>,
     give_up: Arc<Notify>,
 }
 
 impl Driver {
-    async fn run(mut self, end: oneshot::Sender<Ended>) {
+    async fn run(mut self, end: oneshot::Sender<ConnectionEnd>) {
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let reason = loop {
             let message = std::future::poll_fn(|cx| self.connection.poll_message(cx));
             tokio::select! {
                 message = message => match message {
-                    None => break Ended::Closed("closed".to_owned()),
-                    Some(Err(e)) => break Ended::Closed(errors::whole(&e)),
+                    None => break ConnectionEnd::Closed("closed".to_owned()),
+                    Some(Err(e)) => break ConnectionEnd::Closed(errors::whole(&e)),
                     Some(Ok(message)) => self.hear(&message),
                 },
-                () = self.give_up.notified() => break Ended::Silent,
+                () = self.give_up.notified() => break ConnectionEnd::Silent,
                 _ = check.tick() => {
                     if self.pulse.silence() > self.patience {
-                        break Ended::Silent;
+                        break ConnectionEnd::Silent;
                     }
                 }
             }

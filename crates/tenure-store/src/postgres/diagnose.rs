@@ -2,8 +2,8 @@
 
 use tokio_postgres::Row;
 
-use super::client::Session;
-use super::url::{Host, Target};
+use super::client::StatementSession;
+use super::url::{ConnectionTarget, ServerHost};
 use crate::diagnose::Finding;
 use crate::error::StoreError;
 
@@ -22,8 +22,8 @@ const OPEN_TRANSACTIONS: &str = "
 
 /// Looks at everything.
 pub(super) async fn examine(
-    session: &Session,
-    target: &Target,
+    session: &StatementSession,
+    target: &ConnectionTarget,
 ) -> Result<Vec<Finding>, StoreError> {
     let settings = row(session, SETTINGS).await?;
     let replicas = session.look(REPLICAS).await?;
@@ -60,7 +60,7 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-async fn row(session: &Session, sql: &str) -> Result<Row, StoreError> {
+async fn row(session: &StatementSession, sql: &str) -> Result<Row, StoreError> {
     let rows = session.look(sql).await?;
     let missing = || StoreError::unavailable("the server sent an empty response");
     rows.into_iter().next().ok_or_else(missing)
@@ -123,11 +123,11 @@ fn connections(limit: i64, used: i64) -> Finding {
     Finding::warn("connections", found, advice)
 }
 
-fn encryption(target: &Target, encrypted: bool) -> Finding {
+fn encryption(target: &ConnectionTarget, encrypted: bool) -> Finding {
     const ABOUT: &str = "encryption";
-    let near = |host: &Host| match host {
-        Host::Unix { .. } => true,
-        Host::Tcp { name, .. } => ["localhost", "127.0.0.1", "::1"].contains(&name.as_str()),
+    let near = |host: &ServerHost| match host {
+        ServerHost::Unix { .. } => true,
+        ServerHost::Tcp { name, .. } => ["localhost", "127.0.0.1", "::1"].contains(&name.as_str()),
     };
     match (encrypted, target.hosts.iter().all(near)) {
         (true, _) => Finding::ok(ABOUT, "TLS"),
@@ -140,7 +140,7 @@ fn encryption(target: &Target, encrypted: bool) -> Finding {
     }
 }
 
-fn identity(session: &Session) -> Option<Finding> {
+fn identity(session: &StatementSession) -> Option<Finding> {
     session.partial_identity.then(|| {
         Finding::warn(
             "identity",

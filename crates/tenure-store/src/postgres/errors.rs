@@ -12,7 +12,7 @@ const RIGHTS: &str = "docs/stores/postgres.md lists the rights that a user needs
 
 /// What was being done when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum CallStage {
     /// Nothing that changes anything.
     Read,
     /// A statement that is a transaction of its own, and that may have reached the server.
@@ -23,7 +23,7 @@ pub(super) enum Stage {
 pub(super) fn explain(
     place: &str,
     key: &str,
-    stage: Stage,
+    stage: CallStage,
     e: &tokio_postgres::Error,
 ) -> StoreError {
     let Some(db) = e.as_db_error() else {
@@ -34,18 +34,18 @@ pub(super) fn explain(
         db.parsed_severity(),
         Some(Severity::Fatal | Severity::Panic)
     );
-    if fatal && stage == Stage::Write {
+    if fatal && stage == CallStage::Write {
         return lost(place, stage, &told(db));
     }
     refused(place, key, db)
 }
 
 /// No answer came, or the connection ended.
-pub(super) fn lost(place: &str, stage: Stage, reason: &str) -> StoreError {
+pub(super) fn lost(place: &str, stage: CallStage, reason: &str) -> StoreError {
     let reason = format!("{place}: {reason}");
     match stage {
-        Stage::Read => StoreError::unavailable(reason),
-        Stage::Write => StoreError::unknown(reason),
+        CallStage::Read => StoreError::unavailable(reason),
+        CallStage::Write => StoreError::unknown(reason),
     }
 }
 

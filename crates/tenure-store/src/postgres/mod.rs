@@ -32,17 +32,17 @@ use tenure_core::ids::{Revision, Version};
 use tokio::runtime::Handle;
 
 use batches::{BATCH_KEYS, distinct, entry};
-use client::{Session, Tables};
-use connection::Dialer;
-use reconnect::Reconnect;
-use revisions::Positions;
-use url::Target;
-use watcher::Hub;
+use client::{MissingTables, StatementSession};
+use connection::ConnectionFactory;
+use reconnect::ReconnectingClient;
+use revisions::RevisionPositions;
+use url::ConnectionTarget;
+use watcher::WatcherHandle;
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, Expect, KeyPage, Listing, Put, PutIf, Store, StoreInfo,
 };
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
@@ -53,17 +53,17 @@ const PURGE_EVERY: usize = 1000;
 #[derive(Debug)]
 pub struct PostgresStore {
     info: StoreInfo,
-    dialer: Dialer,
+    dialer: ConnectionFactory,
     runtime: Handle,
-    link: Reconnect,
+    link: ReconnectingClient,
     shared: Arc<Shared>,
 }
 
 /// What a store shares with its dedicated ones.
 #[derive(Debug, Default)]
 struct Shared {
-    positions: Arc<Positions>,
-    hub: Mutex<Option<Hub>>,
+    positions: Arc<RevisionPositions>,
+    hub: Mutex<Option<WatcherHandle>>,
     deleted: AtomicUsize,
 }
 
@@ -72,22 +72,22 @@ impl PostgresStore {
     ///
     /// Its connections are kept by tasks in the runtime that this is called in.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        Self::open_with(url, Tables::Make).await
+        Self::open_with(url, MissingTables::Make).await
     }
 
     /// Opens the store that a URL names if its tables are there.
     pub async fn open_existing(url: &str) -> Result<Self, StoreError> {
-        Self::open_with(url, Tables::Expect).await
+        Self::open_with(url, MissingTables::Expect).await
     }
 
-    async fn open_with(url: &str, tables: Tables) -> Result<Self, StoreError> {
-        let target = Target::parse(url)?;
+    async fn open_with(url: &str, tables: MissingTables) -> Result<Self, StoreError> {
+        let target = ConnectionTarget::parse(url)?;
         let (info, runtime) = (info(&target), Handle::current());
-        let dialer = Dialer::new(target)?;
-        let first = Session::first(&dialer, tables, reconnect::FIRST_SILENCE).await?;
+        let dialer = ConnectionFactory::new(target)?;
+        let first = StatementSession::first(&dialer, tables, reconnect::FIRST_SILENCE).await?;
         Ok(Self {
             info,
-            link: Reconnect::keep(&runtime, dialer.clone(), first),
+            link: ReconnectingClient::keep(&runtime, dialer.clone(), first),
             dialer,
             runtime,
             shared: Arc::default(),
@@ -105,7 +105,7 @@ impl PostgresStore {
     }
 
     /// Notes where the store is at a revision.
-    fn noted(&self, session: &Session, revision: i64, position: &str) -> Revision {
+    fn noted(&self, session: &StatementSession, revision: i64, position: &str) -> Revision {
         let revision = Revision(revision.cast_unsigned());
         let positions = &self.shared.positions;
         positions.note(&session.identity, revision, position);
@@ -126,10 +126,10 @@ impl PostgresStore {
 
 /// What the store that a URL names says of itself.
 pub(crate) fn describe(url: &str) -> Result<StoreInfo, StoreError> {
-    Target::parse(url).map(|target| info(&target))
+    ConnectionTarget::parse(url).map(|target| info(&target))
 }
 
-fn info(target: &Target) -> StoreInfo {
+fn info(target: &ConnectionTarget) -> StoreInfo {
     StoreInfo {
         kind: "postgres",
         url: target.shown.clone(),
@@ -271,7 +271,7 @@ impl Store for PostgresStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         self.keys_page(prefix, after, limit).await
     }
 
@@ -294,7 +294,7 @@ impl Store for PostgresStore {
                 .unwrap_or_else(PoisonError::into_inner);
             let hub = hub.get_or_insert_with(|| {
                 let (dialer, positions) = (self.dialer.clone(), self.shared.positions.clone());
-                Hub::start(&self.runtime, dialer, positions)
+                WatcherHandle::start(&self.runtime, dialer, positions)
             });
             hub.subscribe(prefix, from)
         };
@@ -312,7 +312,7 @@ impl Store for PostgresStore {
         let runtime = Handle::try_current().unwrap_or_else(|_| self.runtime.clone());
         Ok(Arc::new(Self {
             info: self.info.clone(),
-            link: Reconnect::open(&runtime, self.dialer.clone()),
+            link: ReconnectingClient::open(&runtime, self.dialer.clone()),
             dialer: self.dialer.clone(),
             runtime,
             shared: self.shared.clone(),

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::url::Host;
+use super::url::ServerHost;
 
 /// The password for a user of a database on a host, if the file has one.
 ///
 /// A file that others may read is not used, as it is with libpq.
 pub(super) fn look_up(
     named: Option<&Path>,
-    host: &Host,
+    host: &ServerHost,
     database: &str,
     user: &str,
 ) -> Option<String> {
@@ -29,8 +29,8 @@ pub(super) fn look_up(
     }
     let text = fs::read_to_string(&path).ok()?;
     let (name, port) = match host {
-        Host::Tcp { name, .. } => (name.as_str(), host.port()),
-        Host::Unix { .. } => ("localhost", host.port()),
+        ServerHost::Tcp { name, .. } => (name.as_str(), host.port()),
+        ServerHost::Unix { .. } => ("localhost", host.port()),
     };
     let wanted = [name, &port.to_string(), database, user];
     text.lines().find_map(|line| matched(line, &wanted))
@@ -82,7 +82,7 @@ mod tests {
         let lines =
             "# comment\ndb:5433:shop:ann:wrong port\ndb:5432:*:ann:a\\:b\\\\c\n*:*:*:*:rest\n";
         fs::write(&path, lines).unwrap();
-        let host = Host::Tcp {
+        let host = ServerHost::Tcp {
             name: "db".to_owned(),
             port: 5432,
         };

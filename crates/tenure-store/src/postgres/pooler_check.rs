@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::connection::{Connection, Dialer};
+use super::connection::{Connection, ConnectionFactory};
 use crate::error::StoreError;
 
 /// What to do about it.
@@ -22,7 +22,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// A second connection is made, which marks its session as well. If both ever land in one session, or one finds its mark gone
 /// while the other keeps a transaction open, sessions are shared.
-pub(super) async fn refuse(dialer: &Dialer, line: &Connection) -> Result<(), StoreError> {
+pub(super) async fn refuse(
+    dialer: &ConnectionFactory,
+    line: &Connection,
+) -> Result<(), StoreError> {
     let limit = dialer.target.connect_timeout;
     let woken = Arc::new(Notify::new());
     let other = dialer.dial(limit, CALL_TIMEOUT, &woken).await?;

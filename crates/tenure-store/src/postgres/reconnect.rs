@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
-use super::client::Session;
-use super::connection::{Dialer, Ended};
+use super::client::StatementSession;
+use super::connection::{ConnectionEnd, ConnectionFactory};
 use crate::error::StoreError;
 use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
@@ -34,45 +34,49 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 enum State {
     Connecting,
-    Up(Arc<Session>),
+    Up(Arc<StatementSession>),
     Down(StoreError),
 }
 
 /// The caller's end of it. The connection is closed when this is dropped.
-pub(super) struct Reconnect {
+pub(super) struct ReconnectingClient {
     state: watch::Receiver<State>,
 }
 
-impl fmt::Debug for Reconnect {
+impl fmt::Debug for ReconnectingClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Link")
     }
 }
 
-impl Reconnect {
+impl ReconnectingClient {
     /// Keeps a connection that is already there.
     pub(super) fn keep(
         runtime: &Handle,
-        dialer: Dialer,
-        first: (Session, oneshot::Receiver<Ended>),
+        dialer: ConnectionFactory,
+        first: (StatementSession, oneshot::Receiver<ConnectionEnd>),
     ) -> Self {
         Self::start(runtime, dialer, Some(first), Arc::new(Notify::new()), false)
     }
 
     /// Makes a connection in the background.
-    pub(super) fn open(runtime: &Handle, dialer: Dialer) -> Self {
+    pub(super) fn open(runtime: &Handle, dialer: ConnectionFactory) -> Self {
         Self::start(runtime, dialer, None, Arc::new(Notify::new()), false)
     }
 
     /// Makes a connection in the background that hears of writes: `woken` is told of them, and of every new connection.
-    pub(super) fn listening(runtime: &Handle, dialer: Dialer, woken: Arc<Notify>) -> Self {
+    pub(super) fn listening(
+        runtime: &Handle,
+        dialer: ConnectionFactory,
+        woken: Arc<Notify>,
+    ) -> Self {
         Self::start(runtime, dialer, None, woken, true)
     }
 
     fn start(
         runtime: &Handle,
-        dialer: Dialer,
-        first: Option<(Session, oneshot::Receiver<Ended>)>,
+        dialer: ConnectionFactory,
+        first: Option<(StatementSession, oneshot::Receiver<ConnectionEnd>)>,
         woken: Arc<Notify>,
         listen: bool,
     ) -> Self {
@@ -88,7 +92,7 @@ impl Reconnect {
     }
 
     /// The connection, waiting for a moment if it is being made. An error means that nothing was sent.
-    pub(super) async fn session(&self) -> Result<Arc<Session>, StoreError> {
+    pub(super) async fn session(&self) -> Result<Arc<StatementSession>, StoreError> {
         let mut state = self.state.clone();
         let up = async {
             loop {
@@ -111,7 +115,7 @@ impl Reconnect {
 
 /// The task that keeps the connection.
 struct Reconnector {
-    dialer: Dialer,
+    dialer: ConnectionFactory,
     report: watch::Sender<State>,
     woken: Arc<Notify>,
     listen: bool,
@@ -124,7 +128,12 @@ struct Reconnector {
 }
 
 impl Reconnector {
-    fn new(dialer: Dialer, report: watch::Sender<State>, woken: Arc<Notify>, listen: bool) -> Self {
+    fn new(
+        dialer: ConnectionFactory,
+        report: watch::Sender<State>,
+        woken: Arc<Notify>,
+        listen: bool,
+    ) -> Self {
         let mut seed = [0; 8];
         seed.copy_from_slice(&random_bytes()[..8]);
         Self {
@@ -140,7 +149,7 @@ impl Reconnector {
         }
     }
 
-    async fn run(mut self, first: Option<oneshot::Receiver<Ended>>) {
+    async fn run(mut self, first: Option<oneshot::Receiver<ConnectionEnd>>) {
         let mut ended = first;
         loop {
             match ended.take() {
@@ -158,7 +167,7 @@ impl Reconnector {
     }
 
     /// Waits for the end of the connection; false if nobody needs it any more.
-    async fn stand_by(&mut self, ended: oneshot::Receiver<Ended>) -> bool {
+    async fn stand_by(&mut self, ended: oneshot::Receiver<ConnectionEnd>) -> bool {
         let since = Instant::now();
         let reason = tokio::select! {
             reason = ended => reason,
@@ -169,12 +178,12 @@ impl Reconnector {
         if since.elapsed() > self.silence + self.silence / 2 {
             self.pause = FIRST_PAUSE;
             self.silence = FIRST_SILENCE;
-        } else if matches!(reason, Ok(Ended::Silent)) {
+        } else if matches!(reason, Ok(ConnectionEnd::Silent)) {
             self.silence = (self.silence * 2).min(LONGEST_SILENCE);
         }
         let reason = match reason {
-            Ok(Ended::Silent) => "the server does not respond".to_owned(),
-            Ok(Ended::Closed(reason)) => reason,
+            Ok(ConnectionEnd::Silent) => "the server does not respond".to_owned(),
+            Ok(ConnectionEnd::Closed(reason)) => reason,
             Err(_) => "the connection task has ended".to_owned(),
         };
         tracing::warn!(store = %self.dialer.target.shown, reason, "connection to the database lost, reconnecting");
@@ -184,10 +193,10 @@ impl Reconnector {
     }
 
     /// Tries once. `None` if nobody needs it any more; otherwise the end of the new connection, if there is one.
-    async fn connect(&mut self) -> Option<Option<oneshot::Receiver<Ended>>> {
+    async fn connect(&mut self) -> Option<Option<oneshot::Receiver<ConnectionEnd>>> {
         let limit = self.attempt.min(self.dialer.target.connect_timeout);
         let (silence, woken) = (self.silence, &self.woken);
-        let attempt = Session::again(&self.dialer, limit, silence, woken, self.listen);
+        let attempt = StatementSession::again(&self.dialer, limit, silence, woken, self.listen);
         let attempt = tokio::select! {
             attempt = attempt => attempt,
             () = self.report.closed() => return None,

@@ -14,7 +14,7 @@ const KEPT: usize = 4096;
 /// that was read with it does (see `POSITION` among the statements). So a watch can begin at every revision that this store
 /// has given out lately.
 #[derive(Debug, Default)]
-pub(super) struct Positions(Mutex<Known>);
+pub(super) struct RevisionPositions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -23,7 +23,7 @@ struct Known {
     positions: BTreeMap<Revision, Arc<str>>,
 }
 
-impl Positions {
+impl RevisionPositions {
     /// Remembers where `revision` is.
     pub(super) fn note(&self, identity: &str, revision: Revision, position: &str) {
         let mut known = self.lock();
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn revisions_of_other_contents_and_those_of_long_ago_are_forgotten() {
-        let positions = Positions::default();
+        let positions = RevisionPositions::default();
         for n in 0..=KEPT as u64 {
             positions.note("a", Revision(n), "1:1:");
         }

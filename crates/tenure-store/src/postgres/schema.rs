@@ -2,8 +2,8 @@
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::errors::{self, Stage};
-use super::url::Target;
+use super::errors::{self, CallStage};
+use super::url::ConnectionTarget;
 use crate::error::StoreError;
 use crate::machine_identity::random_uuid;
 
@@ -14,7 +14,7 @@ const STEPS: [&str; 1] = [include_str!("schema.sql")];
 const LAYOUT: usize = STEPS.len();
 
 /// Makes the tables, or brings them to the present layout. Several may try at the same time.
-pub(super) async fn make(client: &Client, target: &Target) -> Result<(), StoreError> {
+pub(super) async fn make(client: &Client, target: &ConnectionTarget) -> Result<(), StoreError> {
     if layout(client, target).await? == Some(LAYOUT) {
         return Ok(());
     }
@@ -33,7 +33,7 @@ pub(super) async fn make(client: &Client, target: &Target) -> Result<(), StoreEr
     ended.map_err(failed)
 }
 
-async fn make_locked(client: &Client, target: &Target) -> Result<(), StoreError> {
+async fn make_locked(client: &Client, target: &ConnectionTarget) -> Result<(), StoreError> {
     let names = &target.names;
     let failed = |e: tokio_postgres::Error| cannot_make(target, &e);
     let found = layout(client, target).await?;
@@ -68,7 +68,7 @@ async fn make_locked(client: &Client, target: &Target) -> Result<(), StoreError>
 }
 
 /// Checks that the tables are there and of our layout; answers with the number of the main one.
-pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, StoreError> {
+pub(super) async fn check(client: &Client, target: &ConnectionTarget) -> Result<u32, StoreError> {
     let found = layout(client, target).await?;
     refuse_newer(found, target)?;
     let shown = target.names.shown();
@@ -91,7 +91,7 @@ pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, Store
     }
     let sql = target.names.fill("SELECT '{kv}'::regclass::oid");
     let oid = first(client, &sql).await;
-    let oid = oid.map_err(|e| errors::explain(&target.shown, "", Stage::Read, &e))?;
+    let oid = oid.map_err(|e| errors::explain(&target.shown, "", CallStage::Read, &e))?;
     let oid = oid.and_then(|text| text.parse().ok());
     oid.ok_or_else(|| {
         StoreError::unavailable(format!(
@@ -102,8 +102,8 @@ pub(super) async fn check(client: &Client, target: &Target) -> Result<u32, Store
 }
 
 /// The layout of the tables, if there are any.
-async fn layout(client: &Client, target: &Target) -> Result<Option<usize>, StoreError> {
-    let failed = |e: tokio_postgres::Error| errors::explain(&target.shown, "", Stage::Read, &e);
+async fn layout(client: &Client, target: &ConnectionTarget) -> Result<Option<usize>, StoreError> {
+    let failed = |e: tokio_postgres::Error| errors::explain(&target.shown, "", CallStage::Read, &e);
     let state = target.names.fill("{state}");
     // Asked of the catalogue and not of a name: names are looked up in a cache, which another's tables may not be in yet.
     let there = format!(
@@ -124,7 +124,7 @@ async fn layout(client: &Client, target: &Target) -> Result<Option<usize>, Store
     })
 }
 
-fn refuse_newer(found: Option<usize>, target: &Target) -> Result<(), StoreError> {
+fn refuse_newer(found: Option<usize>, target: &ConnectionTarget) -> Result<(), StoreError> {
     match found {
         Some(newer) if newer > LAYOUT => Err(StoreError::denied(format!(
             "{}: tables {} have layout {newer}, this program reads layouts up to {LAYOUT}; upgrade this program",
@@ -135,8 +135,8 @@ fn refuse_newer(found: Option<usize>, target: &Target) -> Result<(), StoreError>
     }
 }
 
-fn cannot_make(target: &Target, e: &tokio_postgres::Error) -> StoreError {
-    match errors::explain(&target.shown, "", Stage::Read, e) {
+fn cannot_make(target: &ConnectionTarget, e: &tokio_postgres::Error) -> StoreError {
+    match errors::explain(&target.shown, "", CallStage::Read, e) {
         StoreError::Denied { .. } if e.as_db_error().is_some() => StoreError::denied(format!(
             "{}: the tables {} cannot be created: {}; let their owner create them (tenure store init --store URL) and \
              grant this user the rights in docs/stores/postgres.md",

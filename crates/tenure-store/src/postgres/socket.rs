@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-use super::url::Host;
+use super::url::ServerHost;
 
 /// How long bytes may stay unacknowledged by the other machine before the kernel gives the connection up.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,40 +23,40 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_COUNT: u32 = 3;
 
 /// Anything that bytes go through.
-pub(super) trait Pipe: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Pipe for T {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 /// A socket that says since when its owner has been waiting for the server.
-pub(super) struct Wire {
-    pipe: Box<dyn Pipe>,
-    pulse: Arc<Pulse>,
+pub(super) struct WatchedSocket {
+    pipe: Box<dyn ByteStream>,
+    pulse: Arc<ResponseTimer>,
     /// The port of this end, if it is one of TCP.
     pub(super) local_port: Option<u16>,
 }
 
-impl Wire {
+impl WatchedSocket {
     /// Connects to a host; all of its addresses are tried.
-    pub(super) async fn open(host: &Host) -> io::Result<Self> {
-        let (pipe, local_port): (Box<dyn Pipe>, _) = match host {
-            Host::Tcp { name, port } => {
+    pub(super) async fn open(host: &ServerHost) -> io::Result<Self> {
+        let (pipe, local_port): (Box<dyn ByteStream>, _) = match host {
+            ServerHost::Tcp { name, port } => {
                 let stream = TcpStream::connect((name.as_str(), *port)).await?;
                 make_watchful(&stream)?;
                 let port = stream.local_addr()?.port();
                 (Box::new(stream), Some(port))
             }
-            Host::Unix { directory, port } => {
+            ServerHost::Unix { directory, port } => {
                 let path = Path::new(directory).join(format!(".s.PGSQL.{port}"));
                 (Box::new(UnixStream::connect(path).await?), None)
             }
         };
         Ok(Self {
             pipe,
-            pulse: Arc::new(Pulse::new()),
+            pulse: Arc::new(ResponseTimer::new()),
             local_port,
         })
     }
 
-    pub(super) fn pulse(&self) -> Arc<Pulse> {
+    pub(super) fn pulse(&self) -> Arc<ResponseTimer> {
         self.pulse.clone()
     }
 }
@@ -74,13 +74,13 @@ fn make_watchful(stream: &TcpStream) -> io::Result<()> {
 
 /// Since when a connection has been asked without a byte coming back.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct ResponseTimer {
     begun: Instant,
     /// Milliseconds after `begun`, and one more so that 0 means: not waiting.
     waiting_since: AtomicU64,
 }
 
-impl Pulse {
+impl ResponseTimer {
     fn new() -> Self {
         Self {
             begun: Instant::now(),
@@ -113,7 +113,7 @@ impl Pulse {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for WatchedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -128,7 +128,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for WatchedSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, Error, Statement};
 
-use super::tables::Names;
+use super::tables::TableNames;
 
 /// The revision: how many transactions have written.
 const REVISION: &str = "(SELECT sum(count)::bigint FROM {writes})";
@@ -101,7 +101,7 @@ const PURGE: &str = "
 const ANNOUNCE: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')";
 
 /// What names the contents, as far as this user may ask: `$1` says whether it may.
-pub(super) fn identity(names: &Names, may_ask: bool) -> String {
+pub(super) fn identity(names: &TableNames, may_ask: bool) -> String {
     let server = if may_ask {
         "(SELECT system_identifier::text FROM pg_control_system()),
          left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
@@ -149,7 +149,7 @@ impl Statements {
     /// Prepares all of them, without waiting for one after the other.
     pub(super) async fn prepare(
         client: &Client,
-        names: &Names,
+        names: &TableNames,
         may_ask: bool,
     ) -> Result<Self, Error> {
         let fill = |sql: &str| names.fill(&compose(sql));

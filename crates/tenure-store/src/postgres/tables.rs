@@ -7,12 +7,12 @@ const LOCK_CLASS: i64 = 0x544E << 48;
 
 /// The schema and the table that hold a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct TableNames {
     pub(super) schema: String,
     pub(super) table: String,
 }
 
-impl Names {
+impl TableNames {
     pub(super) const SCHEMA: &str = "tenure";
     pub(super) const TABLE: &str = "kv";
     /// PostgreSQL cuts names at 63 bytes, and what belongs to the table has its name and some more.
@@ -78,16 +78,16 @@ mod tests {
     #[test]
     fn names_that_would_need_quoting_are_refused_by_name() {
         for bad in ["", "1a", "A", "a b", "a\"b", "a;b", "pg_x", &"a".repeat(49)] {
-            let e = Names::new(Some(bad), None).unwrap_err().to_string();
+            let e = TableNames::new(Some(bad), None).unwrap_err().to_string();
             assert!(e.contains(&format!("schema {bad:?}")), "{e}");
-            let e = Names::new(None, Some(bad)).unwrap_err().to_string();
+            let e = TableNames::new(None, Some(bad)).unwrap_err().to_string();
             assert!(e.contains(&format!("table {bad:?}")), "{e}");
         }
     }
 
     #[test]
     fn nothing_is_left_unfilled() {
-        let names = Names::new(Some("select"), None).unwrap();
+        let names = TableNames::new(Some("select"), None).unwrap();
         let filled = names.fill(include_str!("schema.sql"));
         assert!(!filled.contains('{'), "{filled}");
         assert!(filled.contains("CREATE TABLE \"select\".\"kv_deleted\""));

@@ -19,12 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use super::socket::Wire;
+use super::socket::WatchedSocket;
 use crate::error::StoreError;
 
 /// How much is asked of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum TlsMode {
     /// No TLS.
     Disable,
     /// TLS where the server has it; nothing is checked.
@@ -39,15 +39,15 @@ pub(super) enum Mode {
 
 /// What a URL says about TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
-    pub(super) mode: Mode,
+pub(super) struct TlsSettings {
+    pub(super) mode: TlsMode,
     /// A file of trusted certificates, or `system`.
     pub(super) root: Option<String>,
     /// The client's certificate and key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
-impl Wish {
+impl TlsSettings {
     /// The settings that every connection is made with.
     pub(super) fn config(&self) -> Result<Arc<ClientConfig>, StoreError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -76,9 +76,9 @@ impl Wish {
 
     fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<Verifier>, StoreError> {
         let by = match (self.mode, &self.root) {
-            (Mode::Disable | Mode::Prefer, _) | (Mode::Require, None) => None,
+            (TlsMode::Disable | TlsMode::Prefer, _) | (TlsMode::Require, None) => None,
             // As libpq does: whoever names a root certificate wants it to be used.
-            (Mode::Require | Mode::VerifyCa | Mode::VerifyFull, root) => {
+            (TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull, root) => {
                 let roots = Arc::new(roots(root.as_deref())?);
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
                 let no_roots =
@@ -88,7 +88,7 @@ impl Wish {
         };
         Ok(Arc::new(Verifier {
             by,
-            any_name: self.mode != Mode::VerifyFull,
+            any_name: self.mode != TlsMode::VerifyFull,
             provider,
         }))
     }
@@ -187,34 +187,34 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// Makes one connection secure.
-pub(super) struct Connector {
+pub(super) struct TlsUpgrade {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
 }
 
-impl TlsConnect<Wire> for Connector {
-    type Stream = Secured;
+impl TlsConnect<WatchedSocket> for TlsUpgrade {
+    type Stream = TlsConnection;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TlsConnection>> + Send>>;
 
-    fn connect(self, wire: Wire) -> Self::Future {
+    fn connect(self, wire: WatchedSocket) -> Self::Future {
         Box::pin(async move {
             let connector = TlsConnector::from(self.config);
-            Ok(Secured(connector.connect(self.name, wire).await?))
+            Ok(TlsConnection(connector.connect(self.name, wire).await?))
         })
     }
 }
 
 /// A connection under TLS.
-pub(super) struct Secured(tokio_rustls::client::TlsStream<Wire>);
+pub(super) struct TlsConnection(tokio_rustls::client::TlsStream<WatchedSocket>);
 
-impl TlsStream for Secured {
+impl TlsStream for TlsConnection {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for TlsConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -224,7 +224,7 @@ impl AsyncRead for Secured {
     }
 }
 
-impl AsyncWrite for Secured {
+impl AsyncWrite for TlsConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::pgpass;
-use super::tables::Names;
-use super::tls::{Mode, Wish};
+use super::tables::TableNames;
+use super::tls::{TlsMode, TlsSettings};
 use tenure_core::keys::undo_escapes;
 
 use crate::error::StoreError;
@@ -36,12 +36,12 @@ const KNOWN: [&str; 15] = [
 
 /// One place where the server may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Host {
+pub(super) enum ServerHost {
     Tcp { name: String, port: u16 },
     Unix { directory: String, port: u16 },
 }
 
-impl Host {
+impl ServerHost {
     fn new(name: &str, port: u16) -> Self {
         if name.starts_with('/') {
             Self::Unix {
@@ -63,7 +63,7 @@ impl Host {
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for ServerHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
@@ -85,8 +85,8 @@ impl fmt::Debug for Secret {
 
 /// Everything that a URL and its surroundings say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) hosts: Vec<Host>,
+pub(super) struct ConnectionTarget {
+    pub(super) hosts: Vec<ServerHost>,
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) passfile: Option<PathBuf>,
@@ -94,13 +94,13 @@ pub(super) struct Target {
     pub(super) options: Option<String>,
     pub(super) application_name: String,
     pub(super) connect_timeout: Duration,
-    pub(super) tls: Wish,
-    pub(super) names: Names,
+    pub(super) tls: TlsSettings,
+    pub(super) names: TableNames,
     /// The URL without secrets.
     pub(super) shown: String,
 }
 
-impl Target {
+impl ConnectionTarget {
     /// Reads a URL, with what the environment adds to it.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         Self::parse_with(url, &|name| std::env::var(name).ok())
@@ -144,7 +144,7 @@ impl Target {
             Some(Ok(seconds)) if seconds > 0 => Duration::from_secs(seconds),
             Some(_) => return Err(bad("has a connect_timeout that is not a number of seconds")),
         };
-        let names = Names::new(
+        let names = TableNames::new(
             given.remove("schema").as_deref(),
             given.remove("table").as_deref(),
         )?;
@@ -175,13 +175,13 @@ impl Target {
             shown.push_str(user);
             shown.push('@');
         }
-        let hosts: Vec<String> = self.hosts.iter().map(Host::to_string).collect();
+        let hosts: Vec<String> = self.hosts.iter().map(ServerHost::to_string).collect();
         shown.push_str(&hosts.join(","));
         shown.push('/');
         shown.push_str(self.dbname.as_deref().unwrap_or_default());
         let parts = [
-            ("schema", &self.names.schema, Names::SCHEMA),
-            ("table", &self.names.table, Names::TABLE),
+            ("schema", &self.names.schema, TableNames::SCHEMA),
+            ("table", &self.names.table, TableNames::TABLE),
         ];
         let mut mark = '?';
         for (name, value, default) in parts {
@@ -194,7 +194,7 @@ impl Target {
     }
 
     /// The password for a host: from the URL, the environment, or the file of passwords.
-    pub(super) fn password_for(&self, host: &Host) -> Option<Secret> {
+    pub(super) fn password_for(&self, host: &ServerHost) -> Option<Secret> {
         self.password.clone().or_else(|| {
             let user = self.user.as_deref()?;
             let database = self.dbname.as_deref().unwrap_or(user);
@@ -232,7 +232,7 @@ fn parse_hosts(
     authority: &str,
     hosts: Option<&str>,
     ports: Option<&str>,
-) -> Result<Vec<Host>, String> {
+) -> Result<Vec<ServerHost>, String> {
     let number = |port: &str| match port {
         "" => Ok(DEFAULT_PORT),
         port => port
@@ -245,7 +245,7 @@ fn parse_hosts(
         return hosts
             .map(|(n, host)| {
                 let port = ports.get(n).or(ports.first()).copied().unwrap_or_default();
-                Ok(Host::new(host, number(port)?))
+                Ok(ServerHost::new(host, number(port)?))
             })
             .collect();
     }
@@ -261,7 +261,7 @@ fn parse_hosts(
             "has a % that is not followed by two hexadecimal digits, or that does not encode UTF-8",
         )?;
         let host = if host.is_empty() { "localhost" } else { &host };
-        Ok(Host::new(host, number(port)?))
+        Ok(ServerHost::new(host, number(port)?))
     };
     authority.split(',').map(one).collect()
 }
@@ -269,7 +269,7 @@ fn parse_hosts(
 fn tls_wish(
     given: &mut BTreeMap<String, String>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Wish, String> {
+) -> Result<TlsSettings, String> {
     let mut take = |name: &str| {
         let value = given.remove(name);
         value.or_else(|| env(&format!("PG{}", name.to_uppercase())))
@@ -278,12 +278,12 @@ fn tls_wish(
     let (cert, key) = (take("sslcert"), take("sslkey"));
     let mode = match mode.as_deref() {
         // As libpq does: the system's certificates are worth nothing if the name is not checked.
-        None if root.as_deref() == Some("system") => Mode::VerifyFull,
-        Some("disable") => Mode::Disable,
-        None | Some("prefer") => Mode::Prefer,
-        Some("require") => Mode::Require,
-        Some("verify-ca") => Mode::VerifyCa,
-        Some("verify-full") => Mode::VerifyFull,
+        None if root.as_deref() == Some("system") => TlsMode::VerifyFull,
+        Some("disable") => TlsMode::Disable,
+        None | Some("prefer") => TlsMode::Prefer,
+        Some("require") => TlsMode::Require,
+        Some("verify-ca") => TlsMode::VerifyCa,
+        Some("verify-full") => TlsMode::VerifyFull,
         Some(other) => {
             return Err(format!(
                 "has the unknown sslmode {other:?}; use disable, prefer, require, verify-ca or verify-full"
@@ -295,7 +295,7 @@ fn tls_wish(
         (Some(cert), Some(key)) => Some((PathBuf::from(cert), PathBuf::from(key))),
         _ => return Err("names only one of sslcert and sslkey; name both".to_owned()),
     };
-    Ok(Wish { mode, root, client })
+    Ok(TlsSettings { mode, root, client })
 }
 
 /// Undoes %-escapes; `None` if they are broken or hide no UTF-8.

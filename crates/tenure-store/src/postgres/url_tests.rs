@@ -1,15 +1,15 @@
 use super::*;
 
-fn parse(url: &str) -> Result<Target, StoreError> {
-    Target::parse_with(url, &|_| None)
+fn parse(url: &str) -> Result<ConnectionTarget, StoreError> {
+    ConnectionTarget::parse_with(url, &|_| None)
 }
 
 fn refusal(url: &str) -> String {
     parse(url).unwrap_err().to_string()
 }
 
-fn tcp(name: &str, port: u16) -> Host {
-    Host::Tcp {
+fn tcp(name: &str, port: u16) -> ServerHost {
+    ServerHost::Tcp {
         name: name.to_owned(),
         port,
     }
@@ -22,7 +22,7 @@ fn a_url_in_the_spelling_of_libpq_is_understood() {
     assert_eq!(target.user.as_deref(), Some("ann"));
     assert_eq!(target.password, Some(Secret("a@b".to_owned())));
     assert_eq!(target.dbname.as_deref(), Some("shop"));
-    assert_eq!(target.tls.mode, Mode::VerifyFull);
+    assert_eq!(target.tls.mode, TlsMode::VerifyFull);
     assert_eq!(target.names.shown(), "own.kv");
     assert_eq!(target.shown, "postgres://ann@db:5433/shop?schema=own");
 }
@@ -32,7 +32,7 @@ fn several_hosts_and_sockets_and_six_part_addresses_are_understood() {
     let target = parse("postgresql://db1,db2:5433,[::1]:5434/shop").unwrap();
     let wanted = [tcp("db1", 5432), tcp("db2", 5433), tcp("::1", 5434)];
     assert_eq!(target.hosts, wanted);
-    let socket = Host::Unix {
+    let socket = ServerHost::Unix {
         directory: "/run/pg".to_owned(),
         port: 5433,
     };
@@ -53,14 +53,15 @@ fn the_environment_fills_in_what_the_url_leaves_out() {
         "PGSSLMODE" => Some("require".to_owned()),
         _ => None,
     };
-    let target = Target::parse_with("postgres://db/shop", &env).unwrap();
+    let target = ConnectionTarget::parse_with("postgres://db/shop", &env).unwrap();
     assert_eq!(target.user.as_deref(), Some("ann"));
     assert_eq!(target.password, Some(Secret("secret".to_owned())));
-    assert_eq!(target.tls.mode, Mode::Require);
-    let target = Target::parse_with("postgres://bob:own@db/shop?sslmode=disable", &env).unwrap();
+    assert_eq!(target.tls.mode, TlsMode::Require);
+    let target =
+        ConnectionTarget::parse_with("postgres://bob:own@db/shop?sslmode=disable", &env).unwrap();
     assert_eq!(target.user.as_deref(), Some("bob"));
     assert_eq!(target.password, Some(Secret("own".to_owned())));
-    assert_eq!(target.tls.mode, Mode::Disable);
+    assert_eq!(target.tls.mode, TlsMode::Disable);
 }
 
 #[test]

@@ -10,15 +10,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use super::client::Session;
-use super::connection::Dialer;
+use super::client::StatementSession;
+use super::connection::ConnectionFactory;
 use super::keys;
-use super::reconnect::Reconnect;
-use super::revisions::Positions;
+use super::reconnect::ReconnectingClient;
+use super::revisions::RevisionPositions;
 use crate::error::StoreError;
 use crate::fanout::{Subscription, Watcher, Watchers};
 use crate::store::Entry;
-use crate::watch::{Batch, Change, Watch};
+use crate::watch::{Change, ChangeBatch, Watch};
 
 /// How often the database is looked at although nobody announced anything: a writer may die between writing and announcing.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
@@ -35,22 +35,26 @@ const RETRY: Duration = Duration::from_millis(100);
 const BATCH: usize = 1000;
 
 /// The caller's end of the task. It ends when this is dropped.
-pub(super) struct Hub {
+pub(super) struct WatcherHandle {
     subscriptions: mpsc::UnboundedSender<Subscription>,
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for WatcherHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hub")
     }
 }
 
-impl Hub {
-    pub(super) fn start(runtime: &Handle, dialer: Dialer, positions: Arc<Positions>) -> Self {
+impl WatcherHandle {
+    pub(super) fn start(
+        runtime: &Handle,
+        dialer: ConnectionFactory,
+        positions: Arc<RevisionPositions>,
+    ) -> Self {
         let (subscriptions, incoming) = mpsc::unbounded_channel();
         let woken = Arc::new(Notify::new());
         let task = Follower {
-            link: Reconnect::listening(runtime, dialer, woken.clone()),
+            link: ReconnectingClient::listening(runtime, dialer, woken.clone()),
             woken,
             positions,
             incoming,
@@ -86,15 +90,15 @@ struct Position {
 /// What was found since a position.
 enum News {
     /// These batches lead to this position.
-    Told(Vec<Batch>, Position),
+    Told(Vec<ChangeBatch>, Position),
     /// Nobody knows any more.
     Gap(Position),
 }
 
 struct Follower {
-    link: Reconnect,
+    link: ReconnectingClient,
     woken: Arc<Notify>,
-    positions: Arc<Positions>,
+    positions: Arc<RevisionPositions>,
     incoming: mpsc::UnboundedReceiver<Subscription>,
     watchers: Watchers,
     /// Everything up to here has been told.
@@ -188,7 +192,11 @@ impl Follower {
         self.news_by(&session, since).await
     }
 
-    async fn news_by(&self, session: &Session, since: &Position) -> Result<News, StoreError> {
+    async fn news_by(
+        &self,
+        session: &StatementSession,
+        since: &Position,
+    ) -> Result<News, StoreError> {
         let revision = since.revision.0.cast_signed();
         let changes = &session.statements.changes;
         let place = &*since.place;
@@ -214,7 +222,7 @@ struct Found {
 }
 
 /// The rows of `CHANGES`: a first one that says where we are, and whether all is still known; then the changes.
-fn read_changes(session: &Session, rows: Vec<Row>) -> Result<(bool, Found), StoreError> {
+fn read_changes(session: &StatementSession, rows: Vec<Row>) -> Result<(bool, Found), StoreError> {
     let odd = |e: tokio_postgres::Error| session.odd(&e);
     let mut head = None;
     let mut changes: Vec<(i64, Change)> = Vec::with_capacity(rows.len());
@@ -261,10 +269,10 @@ fn change(key: String, value: Option<&[u8]>, version: i64) -> Change {
 }
 
 /// Cuts changes into batches. Only with the last of them has everything been shown.
-fn into_batches(changes: Vec<Change>, from: Revision, upto: Revision) -> Vec<Batch> {
-    let mut batches: Vec<Batch> = Vec::new();
+fn into_batches(changes: Vec<Change>, from: Revision, upto: Revision) -> Vec<ChangeBatch> {
+    let mut batches: Vec<ChangeBatch> = Vec::new();
     for chunk in changes.chunks(BATCH) {
-        batches.push(Batch {
+        batches.push(ChangeBatch {
             changes: chunk.to_vec(),
             upto: from,
         });

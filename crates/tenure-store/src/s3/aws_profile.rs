@@ -31,7 +31,7 @@ impl fmt::Debug for Keys {
 
 /// What the files say of one profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Profile {
+pub(super) struct AwsProfile {
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
     pub(super) keys: Option<Keys>,
@@ -44,7 +44,7 @@ pub(super) fn load(
     named: &Option<String>,
     credentials: &Option<String>,
     variable: &impl Fn(&str) -> Option<String>,
-) -> Result<Option<Profile>, StoreError> {
+) -> Result<Option<AwsProfile>, StoreError> {
     let named = named.clone().or_else(|| variable("AWS_PROFILE"));
     let file = |name: &str, usual: &str| -> Option<PathBuf> {
         let own = || Some(Path::new(&variable("HOME")?).join(".aws").join(usual));
@@ -129,7 +129,7 @@ fn section(text: &str, name: &str, is_config: bool) -> Option<Section> {
     found
 }
 
-fn profile(name: &str, mut section: Section) -> Result<Profile, StoreError> {
+fn profile(name: &str, mut section: Section) -> Result<AwsProfile, StoreError> {
     let mut take = |key: &str| section.remove(key).filter(|value| !value.is_empty());
     let (id, secret) = (take("aws_access_key_id"), take("aws_secret_access_key"));
     let token = take("aws_session_token");
@@ -151,7 +151,7 @@ fn profile(name: &str, mut section: Section) -> Result<Profile, StoreError> {
              --profile {name} --format env` and set what it prints"
         )));
     }
-    Ok(Profile {
+    Ok(AwsProfile {
         region,
         endpoint,
         keys,
@@ -168,7 +168,7 @@ mod tests {
                                aws_access_key_id=AKIB\naws_secret_access_key=s2\naws_session_token=t\n[half]\n\
                                aws_access_key_id=AKIC\n";
 
-    fn loaded(name: Option<&str>) -> Result<Option<Profile>, StoreError> {
+    fn loaded(name: Option<&str>) -> Result<Option<AwsProfile>, StoreError> {
         let dir = tempfile::tempdir().unwrap();
         let (config, credentials) = (dir.path().join("config"), dir.path().join("credentials"));
         std::fs::write(&config, CONFIG).unwrap();

@@ -15,14 +15,14 @@ use tenure_core::ids::{Revision, Version};
 use tokio::sync::watch;
 
 use crate::store::Entry;
-use crate::watch::{Batch, Change, TOMBSTONES_KEPT, WatchEnd};
+use crate::watch::{Change, ChangeBatch, TOMBSTONES_KEPT, WatchEnd};
 
 /// How many prefixes that were listed are kept an eye on, besides those that are watched.
 const LISTED_KEPT: usize = 16;
 
 /// What one page or read says of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenObject {
     pub(super) etag: Arc<str>,
     /// Nothing: it is there, but was not read.
     pub(super) value: Option<Arc<[u8]>>,
@@ -31,7 +31,7 @@ pub(super) struct Seen {
 
 #[derive(Debug)]
 struct Slot {
-    seen: Seen,
+    seen: SeenObject,
     /// When it last changed.
     revision: u64,
 }
@@ -46,7 +46,7 @@ struct Written {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct BucketState {
     /// What is there, marks of deletions included.
     slots: BTreeMap<String, Slot>,
     /// Which key was last changed at which revision.
@@ -69,8 +69,8 @@ pub(super) struct State {
 
 /// One for all who share an opened store.
 #[derive(Debug)]
-pub(super) struct Hub {
-    state: Mutex<State>,
+pub(super) struct SharedBucket {
+    state: Mutex<BucketState>,
     pub(super) moved: watch::Sender<()>,
     /// Whether old deletions are being removed.
     pub(super) collecting: AtomicBool,
@@ -78,7 +78,7 @@ pub(super) struct Hub {
     pub(super) walking: tokio::sync::Mutex<()>,
 }
 
-impl Hub {
+impl SharedBucket {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
@@ -88,7 +88,7 @@ impl Hub {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BucketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,13 +106,13 @@ impl Hub {
     }
 }
 
-impl State {
+impl BucketState {
     pub(super) fn revision(&self) -> Revision {
         Revision(self.revision)
     }
 
     /// What a list says of a key, completed by what is known of it. Nothing is missing if a value is there or it was deleted.
-    pub(super) fn complete(&self, key: &str, etag: Arc<str>, deleted: bool) -> Seen {
+    pub(super) fn complete(&self, key: &str, etag: Arc<str>, deleted: bool) -> SeenObject {
         let known = self.slots.get(key).map(|slot| &slot.seen);
         let value = match known {
             _ if deleted => None,
@@ -123,7 +123,7 @@ impl State {
                 .filter(|own| own.etag == etag)
                 .map(|own| own.value.clone()),
         };
-        Seen {
+        SeenObject {
             etag,
             value,
             deleted,
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Takes over what was seen of a key.
-    pub(super) fn apply(&mut self, key: &str, seen: Seen, date: Option<SystemTime>) {
+    pub(super) fn apply(&mut self, key: &str, seen: SeenObject, date: Option<SystemTime>) {
         if self
             .written
             .get(key)
@@ -240,7 +240,11 @@ impl State {
     }
 
     /// What has changed since, if anything.
-    pub(super) fn changes(&self, prefix: &str, after: Revision) -> Result<Option<Batch>, WatchEnd> {
+    pub(super) fn changes(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> Result<Option<ChangeBatch>, WatchEnd> {
         if after.0 < self.gap || after.0 > self.revision {
             return Err(WatchEnd::Gap);
         }
@@ -256,7 +260,7 @@ impl State {
                 }
             })
             .collect();
-        Ok((!changes.is_empty()).then_some(Batch {
+        Ok((!changes.is_empty()).then_some(ChangeBatch {
             changes,
             upto: self.revision(),
         }))
@@ -355,7 +359,7 @@ impl State {
 }
 
 fn entry(key: &str, slot: &Slot) -> Option<Entry> {
-    let Seen {
+    let SeenObject {
         etag,
         value,
         deleted,

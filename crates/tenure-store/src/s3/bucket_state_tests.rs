@@ -1,23 +1,23 @@
 use super::*;
 use std::time::Duration;
 
-fn seen(etag: &str) -> Seen {
-    Seen {
+fn seen(etag: &str) -> SeenObject {
+    SeenObject {
         etag: etag.into(),
         value: Some((*b"v").into()),
         deleted: false,
     }
 }
 
-fn deleted(etag: &str) -> Seen {
-    Seen {
+fn deleted(etag: &str) -> SeenObject {
+    SeenObject {
         etag: etag.into(),
         value: None,
         deleted: true,
     }
 }
 
-fn keys(batch: Option<Batch>) -> Vec<String> {
+fn keys(batch: Option<ChangeBatch>) -> Vec<String> {
     let changes = batch.into_iter().flat_map(|batch| batch.changes);
     changes.map(|change| change.key().to_owned()).collect()
 }
@@ -28,7 +28,7 @@ fn there(keys: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn only_what_differs_moves_the_revision() {
-    let mut state = State::default();
+    let mut state = BucketState::default();
     state.learned("", None);
     let start = state.revision();
     state.apply("a", seen("1"), None);
@@ -46,7 +46,7 @@ fn only_what_differs_moves_the_revision() {
 
 #[test]
 fn a_deletion_is_told_once_whether_it_left_a_mark_or_not() {
-    let mut state = State::default();
+    let mut state = BucketState::default();
     state.learned("", None);
     for key in ["a", "b"] {
         state.apply(key, seen("1"), None);
@@ -68,7 +68,7 @@ fn a_deletion_is_told_once_whether_it_left_a_mark_or_not() {
 
 #[test]
 fn a_revision_that_was_never_given_out_or_is_forgotten_is_a_gap() {
-    let mut state = State::default();
+    let mut state = BucketState::default();
     state.learned("", None);
     let start = state.revision();
     assert_eq!(state.changes("", Revision(start.0 + 1)), Err(WatchEnd::Gap));
@@ -84,7 +84,7 @@ fn a_revision_that_was_never_given_out_or_is_forgotten_is_a_gap() {
 #[test]
 fn revisions_are_times_of_the_store_and_never_go_back() {
     let date = |s| Some(UNIX_EPOCH + Duration::from_secs(s));
-    let mut state = State::default();
+    let mut state = BucketState::default();
     state.learned("", date(100));
     assert_eq!(state.revision(), Revision(100_000_000));
     state.apply("a", seen("1"), date(100));
@@ -96,7 +96,7 @@ fn revisions_are_times_of_the_store_and_never_go_back() {
 
 #[test]
 fn what_was_written_here_need_not_be_read() {
-    let hub = Hub::new();
+    let hub = SharedBucket::new();
     hub.lock().watch("a/");
     let (etag, value): (Arc<str>, Arc<[u8]>) = ("1".into(), (*b"v").into());
     hub.wrote("a/k", &etag, &value);
@@ -109,7 +109,7 @@ fn what_was_written_here_need_not_be_read() {
 
 #[test]
 fn what_no_list_will_show_any_more_is_not_remembered_for_ever() {
-    let hub = Hub::new();
+    let hub = SharedBucket::new();
     hub.lock().watch("a/");
     hub.lock().watch("b/");
     let (etag, value): (Arc<str>, Arc<[u8]>) = ("1".into(), (*b"v").into());
@@ -121,7 +121,7 @@ fn what_no_list_will_show_any_more_is_not_remembered_for_ever() {
     for key in ["a/overwritten", "a/gone", "a/seen", "b/k"] {
         hub.wrote(key, &etag, &value);
     }
-    let list = |state: &mut State| {
+    let list = |state: &mut BucketState| {
         state.apply("a/overwritten", seen("2"), None);
         state.apply("a/seen", seen("1"), None);
         state.retain("a/", &there(&["a/overwritten", "a/seen"]), None);
@@ -137,7 +137,7 @@ fn what_no_list_will_show_any_more_is_not_remembered_for_ever() {
 
 #[test]
 fn prefixes_that_nobody_asked_for_again_are_forgotten_and_the_revision_says_so() {
-    let mut state = State::default();
+    let mut state = BucketState::default();
     state.watch("first/");
     state.learned("first/", None);
     state.apply("first/k", seen("1"), None);
@@ -155,7 +155,7 @@ fn prefixes_that_nobody_asked_for_again_are_forgotten_and_the_revision_says_so()
 
 #[test]
 fn a_look_at_everything_ends_with_the_first_prefix_and_gives_it_its_past() {
-    let mut state = State::default();
+    let mut state = BucketState::default();
     state.learned_whole(None);
     let start = state.revision();
     for key in ["a/k", "b/k"] {

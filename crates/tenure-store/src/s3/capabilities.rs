@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is found out at the start.
 #[derive(Debug)]
-pub(super) struct Manners {
+pub(super) struct ServiceCapabilities {
     /// ETags match with quotes around them, as HTTP has it.
     quoted: AtomicBool,
     /// A removal obeys its condition.
@@ -15,7 +15,7 @@ pub(super) struct Manners {
     raced: AtomicBool,
 }
 
-impl Default for Manners {
+impl Default for ServiceCapabilities {
     fn default() -> Self {
         Self {
             quoted: AtomicBool::new(true),
@@ -26,7 +26,7 @@ impl Default for Manners {
     }
 }
 
-impl Manners {
+impl ServiceCapabilities {
     /// An ETag as it is written in a condition.
     pub(super) fn written(&self, etag: &str) -> String {
         match self.is_quoted() {

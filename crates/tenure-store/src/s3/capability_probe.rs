@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::S3Store;
-use super::requests::{From, If, Written};
+use super::requests::{PageStart, WriteCondition, WriteOutcome};
 use crate::error::StoreError;
 use crate::machine_identity::random_uuid;
 
@@ -52,15 +52,20 @@ impl S3Store {
         for round in 0..ROUNDS {
             let object = format!("{}-{round}.json", place.trim_end_matches(".json"));
             objects.push(object.clone());
-            let first = self.race(&object, &If::Absent).await?;
+            let first = self.race(&object, &WriteCondition::Absent).await?;
             if round == 0 {
                 self.nothing_is_made_by_an_update(place, objects, &first)
                     .await?;
                 let second = self.matches(&object, &first).await?;
                 self.stale(&object, &first).await?;
-                last = Some((object.clone(), self.race(&object, &If::Etag(second)).await?));
+                last = Some((
+                    object.clone(),
+                    self.race(&object, &WriteCondition::Etag(second)).await?,
+                ));
             } else {
-                let won = self.race(&object, &If::Etag(first.clone())).await?;
+                let won = self
+                    .race(&object, &WriteCondition::Etag(first.clone()))
+                    .await?;
                 self.stale(&object, &first).await?;
                 last = Some((object, won));
             }
@@ -72,7 +77,7 @@ impl S3Store {
     }
 
     /// Lets writers race under one condition; gives the ETag of the one who won.
-    async fn race(&self, object: &str, condition: &If) -> Result<Arc<str>, StoreError> {
+    async fn race(&self, object: &str, condition: &WriteCondition) -> Result<Arc<str>, StoreError> {
         for _ in 0..REPEATS {
             let bodies: Vec<Vec<u8>> = (0..RACERS)
                 .map(|n| self.nonces.value(n.to_string().as_bytes()))
@@ -84,9 +89,9 @@ impl S3Store {
             let mut doubt = None;
             for (n, answer) in join_all(writes).await.into_iter().enumerate() {
                 match answer {
-                    Ok(Written::Won(etag)) => winners.push((n, etag)),
-                    Ok(Written::Refused) => {}
-                    Ok(Written::Conflict) => {
+                    Ok(WriteOutcome::Won(etag)) => winners.push((n, etag)),
+                    Ok(WriteOutcome::Refused) => {}
+                    Ok(WriteOutcome::Conflict) => {
                         doubt = Some(StoreError::unavailable(
                             "the service asked writers to retry",
                         ))
@@ -146,11 +151,11 @@ impl S3Store {
         for quoted in [true, false] {
             manners.set_quoted(quoted);
             let body = self.nonces.value(b"\"matches\"");
-            let condition = If::Etag(etag.clone());
+            let condition = WriteCondition::Etag(etag.clone());
             match self.client.write(object, body.clone(), &condition).await? {
-                Written::Won(etag) => return Ok(etag),
-                Written::Conflict => return self.settle(object, &body).await,
-                Written::Refused => {}
+                WriteOutcome::Won(etag) => return Ok(etag),
+                WriteOutcome::Conflict => return self.settle(object, &body).await,
+                WriteOutcome::Refused => {}
             }
         }
         Err(self.unfit("If-Match with the ETag of the object is rejected"))
@@ -161,13 +166,13 @@ impl S3Store {
         let body = self.nonces.value(b"\"stale\"");
         match self
             .client
-            .write(object, body, &If::Etag(etag.clone()))
+            .write(object, body, &WriteCondition::Etag(etag.clone()))
             .await?
         {
-            Written::Won(_) => {
+            WriteOutcome::Won(_) => {
                 Err(self.unfit("If-Match with the ETag of an older version is not rejected"))
             }
-            Written::Refused | Written::Conflict => Ok(()),
+            WriteOutcome::Refused | WriteOutcome::Conflict => Ok(()),
         }
     }
 
@@ -182,11 +187,11 @@ impl S3Store {
         let body = self.nonces.value(b"\"absent\"");
         match self
             .client
-            .write(place, body, &If::Etag(etag.clone()))
+            .write(place, body, &WriteCondition::Etag(etag.clone()))
             .await?
         {
-            Written::Won(_) => Err(self.unfit("If-Match creates an object that does not exist")),
-            Written::Refused | Written::Conflict => Ok(()),
+            WriteOutcome::Won(_) => Err(self.unfit("If-Match creates an object that does not exist")),
+            WriteOutcome::Refused | WriteOutcome::Conflict => Ok(()),
         }
     }
 
@@ -197,7 +202,10 @@ impl S3Store {
         etag: &Arc<str>,
     ) -> Result<bool, StoreError> {
         let wrong: Arc<str> = etag.chars().rev().collect::<String>().into();
-        let removal = self.client.remove(object, Some(&If::Etag(wrong))).await;
+        let removal = self
+            .client
+            .remove(object, Some(&WriteCondition::Etag(wrong)))
+            .await;
         match removal {
             Ok(true) => Ok(false),
             Ok(false) => Ok(self.client.read(object).await?.is_some()),
@@ -214,11 +222,13 @@ impl S3Store {
         for object in &both {
             objects.push(object.clone());
             let body = self.nonces.value(b"\"order\"");
-            self.client.write(object, body, &If::Absent).await?;
+            self.client
+                .write(object, body, &WriteCondition::Absent)
+                .await?;
         }
         let page = self
             .client
-            .page(&folder, &From::After(folder.clone()), 1000)
+            .page(&folder, &PageStart::After(folder.clone()), 1000)
             .await?;
         let names = page.objects.into_iter().map(|object| object.key);
         let names: Vec<String> = names.filter(|name| both.contains(name)).collect();
@@ -234,9 +244,9 @@ impl S3Store {
     }
 }
 
-fn said(condition: &If) -> &'static str {
+fn said(condition: &WriteCondition) -> &'static str {
     match condition {
-        If::Absent => "If-None-Match: *",
-        If::Etag(_) => "If-Match",
+        WriteCondition::Absent => "If-None-Match: *",
+        WriteCondition::Etag(_) => "If-Match",
     }
 }

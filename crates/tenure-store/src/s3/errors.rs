@@ -1,12 +1,12 @@
 //! What can go wrong with a request, told by what was seen.
 
-use super::http::{Answer, Failure};
+use super::http::{HttpError, HttpResponse};
 use super::settings::Settings;
-use super::xml::{self, Refusal};
+use super::xml::{self, XmlError};
 use crate::error::StoreError;
 
 /// A request, as far as messages need it.
-pub(super) struct About<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) settings: &'a Settings,
     /// What it was to do: `read`, `write`, `list`.
     pub(super) verb: &'static str,
@@ -15,25 +15,25 @@ pub(super) struct About<'a> {
     pub(super) writes: bool,
 }
 
-impl About<'_> {
+impl RequestContext<'_> {
     /// No answer came, or none that can be used.
-    pub(super) fn failed(&self, failure: &Failure) -> StoreError {
+    pub(super) fn failed(&self, failure: &HttpError) -> StoreError {
         let host = &self.settings.host;
         match failure {
-            Failure::Keys(reason) => StoreError::denied(format!(
+            HttpError::Keys(reason) => StoreError::denied(format!(
                 "no credentials for S3: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             )),
-            Failure::NotSent(reason) => StoreError::unavailable(format!(
+            HttpError::NotSent(reason) => StoreError::unavailable(format!(
                 "S3 service {host} cannot be reached: {reason}; check that it runs, and the endpoint in the store URL"
             )),
-            Failure::NoAnswer(reason) => {
+            HttpError::NoAnswer(reason) => {
                 self.open(format!("S3 service {host} does not answer: {reason}"))
             }
         }
     }
 
     /// Refused, for another reason than a condition.
-    pub(super) fn refused(&self, answer: &Answer) -> StoreError {
+    pub(super) fn refused(&self, answer: &HttpResponse) -> StoreError {
         let said = xml::refusal(&answer.body);
         let Settings { host, bucket, .. } = self.settings;
         let code = match &*said.code {
@@ -100,7 +100,7 @@ impl About<'_> {
         }
     }
 
-    fn elsewhere(&self, answer: &Answer, said: &Refusal, code: &str) -> StoreError {
+    fn elsewhere(&self, answer: &HttpResponse, said: &XmlError, code: &str) -> StoreError {
         let Settings {
             host,
             bucket,

@@ -7,13 +7,13 @@ use std::time::Duration;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::capabilities::Manners;
-use super::clock::Clock;
+use super::capabilities::ServiceCapabilities;
 use super::credentials::Credentials;
-use super::outage_probe::Trust;
-use super::request_counts::{Counter, Kind};
+use super::outage_probe::ConditionalWriteTrust;
+use super::request_counts::{RequestCounter, RequestKind};
+use super::service_clock::ServiceClock;
 use super::settings::Settings;
-use super::sigv4::{Signed, escaped};
+use super::sigv4::{SignedRequest, escaped};
 use super::xml;
 use crate::error::StoreError;
 
@@ -25,8 +25,8 @@ const IDLE: Duration = Duration::from_secs(15);
 
 /// What is asked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ask<'a> {
-    pub(super) kind: Kind,
+pub(super) struct HttpRequest<'a> {
+    pub(super) kind: RequestKind,
     /// The object; nothing means the bucket.
     pub(super) object: &'a str,
     pub(super) query: Vec<(&'static str, String)>,
@@ -37,7 +37,7 @@ pub(super) struct Ask<'a> {
 
 /// What was answered.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     /// Without its quotes.
     pub(super) etag: Option<Arc<str>>,
@@ -46,7 +46,7 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -59,7 +59,7 @@ impl Answer {
 
 /// Why there is no answer.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(super) enum HttpError {
     /// There is nothing to sign with.
     Keys(String),
     /// No byte of it has left.
@@ -69,27 +69,27 @@ pub(super) enum Failure {
 }
 
 /// What all connections to one bucket share.
-pub(super) struct Site {
+pub(super) struct BucketEndpoint {
     pub(super) settings: Settings,
     pub(super) credentials: Credentials,
-    pub(super) clock: Clock,
-    pub(super) counter: Counter,
-    pub(super) manners: Manners,
-    pub(super) trust: Trust,
+    pub(super) clock: ServiceClock,
+    pub(super) counter: RequestCounter,
+    pub(super) manners: ServiceCapabilities,
+    pub(super) trust: ConditionalWriteTrust,
     tls: rustls::ClientConfig,
 }
 
-impl Site {
+impl BucketEndpoint {
     pub(super) fn new(settings: Settings) -> Result<Self, StoreError> {
         let tls = super::tls::config(settings.ca.as_deref())?;
         let credentials = Credentials::find(&settings, &built(&tls)?)?;
         Ok(Self {
             settings,
             credentials,
-            clock: Clock::default(),
-            counter: Counter::default(),
-            manners: Manners::default(),
-            trust: Trust::default(),
+            clock: ServiceClock::default(),
+            counter: RequestCounter::default(),
+            manners: ServiceCapabilities::default(),
+            trust: ConditionalWriteTrust::default(),
             tls,
         })
     }
@@ -112,13 +112,13 @@ fn built(tls: &rustls::ClientConfig) -> Result<reqwest::Client, StoreError> {
 }
 
 /// Connections of one's own.
-pub(super) struct Client {
-    pub(super) site: Arc<Site>,
+pub(super) struct HttpClient {
+    pub(super) site: Arc<BucketEndpoint>,
     /// With how often it was replaced.
     http: Mutex<(u64, reqwest::Client)>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Client")
             .field(&self.site.settings.host)
@@ -126,8 +126,8 @@ impl fmt::Debug for Client {
     }
 }
 
-impl Client {
-    pub(super) fn new(site: Arc<Site>) -> Result<Self, StoreError> {
+impl HttpClient {
+    pub(super) fn new(site: Arc<BucketEndpoint>) -> Result<Self, StoreError> {
         let http = Mutex::new((0, built(&site.tls)?));
         Ok(Self { site, http })
     }
@@ -137,7 +137,7 @@ impl Client {
     }
 
     /// Asks once. A request that was refused for its time alone, before anything was done, is sent again with the store's time.
-    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
+    pub(super) async fn ask(&self, ask: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
         let answer = self.once(&ask).await?;
         let skewed = answer.status == 403
             && xml::refusal(&answer.body).code == "RequestTimeTooSkewed"
@@ -148,9 +148,9 @@ impl Client {
         Ok(answer)
     }
 
-    async fn once(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    async fn once(&self, ask: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
         let site = &self.site;
-        let key = site.credentials.get().await.map_err(Failure::Keys)?;
+        let key = site.credentials.get().await.map_err(HttpError::Keys)?;
         let (generation, http) = self.lock().clone();
         let mut trying = Trying {
             client: self,
@@ -164,16 +164,16 @@ impl Client {
         let response = sent.map_err(|e| match e.is_connect() {
             true => {
                 trying.refused = true;
-                Failure::NotSent(causes(&e))
+                HttpError::NotSent(causes(&e))
             }
-            false => Failure::NoAnswer(causes(&e)),
+            false => HttpError::NoAnswer(causes(&e)),
         })?;
         let mut answer = heading(response.status().as_u16(), response.headers());
         if let Some(date) = answer.date {
             site.clock.heard(date);
         }
         let body = response.bytes().await;
-        answer.body = body.map_err(|e| Failure::NoAnswer(causes(&e)))?.to_vec();
+        answer.body = body.map_err(|e| HttpError::NoAnswer(causes(&e)))?.to_vec();
         trying.answered = true;
         match answer.is_outage() {
             true => site.trust.failed(false),
@@ -184,9 +184,9 @@ impl Client {
 
     fn request(
         &self,
-        ask: &Ask<'_>,
+        ask: &HttpRequest<'_>,
         key: &object_store::aws::AwsCredential,
-    ) -> Result<reqwest::Request, Failure> {
+    ) -> Result<reqwest::Request, HttpError> {
         let Settings {
             base,
             host,
@@ -202,7 +202,7 @@ impl Client {
             .collect();
         query.sort_unstable();
         let query = query.join("&");
-        let signed = Signed {
+        let signed = SignedRequest {
             method: ask.kind.method(),
             host,
             path: &path,
@@ -212,7 +212,7 @@ impl Client {
         };
         let more = signed.headers(key, region, self.site.clock.to_sign());
         let broken =
-            |e: &dyn fmt::Display| Failure::NotSent(format!("the request cannot be built: {e}"));
+            |e: &dyn fmt::Display| HttpError::NotSent(format!("the request cannot be built: {e}"));
         let url = match &*query {
             "" => format!("{base}{path}"),
             _ => format!("{base}{path}?{query}"),
@@ -226,7 +226,7 @@ impl Client {
                 .headers_mut()
                 .insert(HeaderName::from_static(name), value);
         }
-        if ask.kind == Kind::Put {
+        if ask.kind == RequestKind::Put {
             let json = HeaderValue::from_static("application/json");
             request
                 .headers_mut()
@@ -240,7 +240,7 @@ impl Client {
 /// A request under way. If it gets no answer, be it that it was given up, its connections are not used again: others that are
 /// idle may be as dead as this one.
 struct Trying<'a> {
-    client: &'a Client,
+    client: &'a HttpClient,
     generation: u64,
     answered: bool,
     /// No connection was made.
@@ -262,9 +262,9 @@ impl Drop for Trying<'_> {
     }
 }
 
-fn heading(status: u16, headers: &HeaderMap) -> Answer {
+fn heading(status: u16, headers: &HeaderMap) -> HttpResponse {
     let text = |name: &str| headers.get(name)?.to_str().ok();
-    Answer {
+    HttpResponse {
         status,
         etag: text("etag").map(bare),
         date: text("date").and_then(|date| httpdate::parse_http_date(date).ok()),

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::S3Store;
-use super::object_format::Body;
-use super::requests::{If, Written};
+use super::object_format::ObjectBody;
+use super::requests::{WriteCondition, WriteOutcome};
 use crate::error::StoreError;
 use crate::machine_identity::random_uuid;
 
@@ -25,8 +25,8 @@ impl S3Store {
             return Ok(None);
         };
         let identity = match &read.body {
-            Body::Value(value) => serde_json::from_slice(value).ok(),
-            Body::Deleted => None,
+            ObjectBody::Value(value) => serde_json::from_slice(value).ok(),
+            ObjectBody::Deleted => None,
         };
         let unreadable = || {
             StoreError::corrupt(
@@ -77,10 +77,14 @@ impl S3Store {
         };
         let value = serde_json::to_vec(&identity).expect("text can be written as JSON");
         let (object, body) = (self.names.own(NAME), self.nonces.value(&value));
-        match self.client.write(&object, body, &If::Absent).await? {
-            Written::Won(_) => Ok(()),
+        match self
+            .client
+            .write(&object, body, &WriteCondition::Absent)
+            .await?
+        {
+            WriteOutcome::Won(_) => Ok(()),
             // Somebody else was quicker.
-            Written::Refused | Written::Conflict => self.ask_identity().await.map(drop),
+            WriteOutcome::Refused | WriteOutcome::Conflict => self.ask_identity().await.map(drop),
         }
     }
 }

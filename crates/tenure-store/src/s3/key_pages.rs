@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::S3Store;
 use super::kv::AT_ONCE;
 use super::object_format::DELETED_LENGTH;
-use super::requests::From;
+use super::requests::PageStart;
 use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
-use crate::store::Keys;
+use crate::store::KeyPage;
 
 impl S3Store {
     /// One request where the page is short and the service lists objects in the order of their names, which is that of the keys.
@@ -20,25 +20,25 @@ impl S3Store {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         let after = after.filter(|after| *after >= prefix);
         if limit == 0 || after.is_some_and(|after| !after.starts_with(prefix)) {
-            return Ok(Keys::default());
+            return Ok(KeyPage::default());
         }
         let ordered = self.client.site.manners.is_ordered();
         let (objects, most) = (self.names.prefix(prefix), limit.saturating_add(2));
         let folder = prefix.rfind('/').map_or(0, |slash| slash + 1);
         let mut folders = false;
-        let mut from = From::Start;
+        let mut from = PageStart::Start;
         if let Some(after) = after {
             let within = self.names.prefix(&format!("{after}/"));
             if !ordered {
-                let page = self.client.page(&within, &From::Start, 1).await?;
+                let page = self.client.page(&within, &PageStart::Start, 1).await?;
                 folders = !page.objects.is_empty();
             }
             if !folders {
                 // Whatever begins with this key comes after it, itself included.
-                from = From::After(self.names.prefix(after));
+                from = PageStart::After(self.names.prefix(after));
             }
         }
         let (mut keys, mut old) = (Vec::new(), Vec::new());
@@ -61,13 +61,13 @@ impl S3Store {
                 }
             }
             match page.next {
-                Some(token) if folders || keys.len() <= limit => from = From::Token(token),
+                Some(token) if folders || keys.len() <= limit => from = PageStart::Token(token),
                 _ => break,
             }
         }
         self.collect(old);
         keys.sort_unstable();
-        Ok(Keys::page(keys.into_iter(), limit))
+        Ok(KeyPage::page(keys.into_iter(), limit))
     }
 
     pub(super) async fn discard_all(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {

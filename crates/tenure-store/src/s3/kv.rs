@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tenure_core::ids::Version;
 
 use super::S3Store;
-use super::object_format::Body;
-use super::requests::{If, Written};
+use super::object_format::ObjectBody;
+use super::requests::{WriteCondition, WriteOutcome};
 use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, no_leases};
@@ -20,8 +20,8 @@ impl S3Store {
     pub(super) async fn read_one(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         let read = self.client.read(&self.names.object(key)?).await?;
         Ok(read.and_then(|read| match read.body {
-            Body::Deleted => None,
-            Body::Value(value) => Some(Entry {
+            ObjectBody::Deleted => None,
+            ObjectBody::Value(value) => Some(Entry {
                 key: key.to_owned(),
                 value,
                 version: Version::Text(read.etag),
@@ -94,12 +94,12 @@ impl S3Store {
     ) -> Result<Option<Arc<str>>, StoreError> {
         match self
             .client
-            .write(object, body.clone(), &If::Etag(etag))
+            .write(object, body.clone(), &WriteCondition::Etag(etag))
             .await?
         {
-            Written::Won(etag) => Ok(Some(etag)),
-            Written::Refused => Ok(None),
-            Written::Conflict => self.settle(object, &body).await.map(Some),
+            WriteOutcome::Won(etag) => Ok(Some(etag)),
+            WriteOutcome::Refused => Ok(None),
+            WriteOutcome::Conflict => self.settle(object, &body).await.map(Some),
         }
     }
 
@@ -111,16 +111,16 @@ impl S3Store {
         key: &str,
         body: Vec<u8>,
     ) -> Result<Option<Arc<str>>, StoreError> {
-        let mut condition = If::Absent;
+        let mut condition = WriteCondition::Absent;
         for _ in 0..CREATE_ATTEMPTS {
             match self.client.write(object, body.clone(), &condition).await? {
-                Written::Won(etag) => return Ok(Some(etag)),
-                Written::Conflict => return self.settle(object, &body).await.map(Some),
-                Written::Refused => {}
+                WriteOutcome::Won(etag) => return Ok(Some(etag)),
+                WriteOutcome::Conflict => return self.settle(object, &body).await.map(Some),
+                WriteOutcome::Refused => {}
             }
             condition = match self.client.read(object).await? {
-                None => If::Absent,
-                Some(read) if read.body == Body::Deleted => If::Etag(read.etag),
+                None => WriteCondition::Absent,
+                Some(read) if read.body == ObjectBody::Deleted => WriteCondition::Etag(read.etag),
                 Some(_) => return Ok(None),
             };
         }

@@ -8,9 +8,9 @@
 
 mod aws_profile;
 mod bucket_state;
+mod bucket_sync;
 mod capabilities;
 mod capability_probe;
-mod clock;
 mod credentials;
 mod diagnose;
 mod errors;
@@ -24,7 +24,7 @@ mod outage_probe;
 mod purge_tombstones;
 mod request_counts;
 mod requests;
-mod scan;
+mod service_clock;
 mod settings;
 mod sigv4;
 mod tls;
@@ -38,18 +38,18 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use tenure_core::ids::Revision;
 
-pub use request_counts::Requests;
+pub use request_counts::RequestCounts;
 
-use bucket_state::Hub;
-use http::{Client, Site};
-use object_format::Nonces;
-use object_names::Names;
+use bucket_state::SharedBucket;
+use http::{BucketEndpoint, HttpClient};
+use object_format::NonceSource;
+use object_names::ObjectNames;
 use settings::Parsed;
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Keys, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, KeyPage, Listing, Put, PutIf, Store, StoreInfo,
 };
 use crate::url::redacted;
 use crate::watch::Watch;
@@ -61,10 +61,10 @@ const TIME_IS_FRESH: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct S3Store {
     info: StoreInfo,
-    client: Arc<Client>,
-    names: Names,
-    nonces: Arc<Nonces>,
-    hub: Arc<Hub>,
+    client: Arc<HttpClient>,
+    names: ObjectNames,
+    nonces: Arc<NonceSource>,
+    hub: Arc<SharedBucket>,
 }
 
 impl fmt::Debug for S3Store {
@@ -91,21 +91,21 @@ impl S3Store {
         let parsed = Parsed::new(url)?;
         let info = info_of(url, &parsed);
         let settings = parsed.resolve(|name| std::env::var(name).ok())?;
-        let names = Names::under(&settings.root);
-        let site = Arc::new(Site::new(settings)?);
+        let names = ObjectNames::under(&settings.root);
+        let site = Arc::new(BucketEndpoint::new(settings)?);
         let store = Self {
             info,
-            client: Arc::new(Client::new(site)?),
+            client: Arc::new(HttpClient::new(site)?),
             names,
-            nonces: Arc::new(Nonces::new()),
-            hub: Arc::new(Hub::new()),
+            nonces: Arc::new(NonceSource::new()),
+            hub: Arc::new(SharedBucket::new()),
         };
         store.ready(make).await?;
         Ok(store)
     }
 
     /// How many requests were sent through this store and all that is dedicated from it.
-    pub fn requests(&self) -> Requests {
+    pub fn requests(&self) -> RequestCounts {
         self.client.site.counter.read()
     }
 
@@ -184,7 +184,7 @@ impl Store for S3Store {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         self.page_of_keys(prefix, after, limit).await
     }
 
@@ -208,7 +208,7 @@ impl Store for S3Store {
 
     fn dedicated(&self) -> Result<Arc<dyn Store>, StoreError> {
         Ok(Arc::new(Self {
-            client: Arc::new(Client::new(self.client.site.clone())?),
+            client: Arc::new(HttpClient::new(self.client.site.clone())?),
             ..self.clone()
         }))
     }

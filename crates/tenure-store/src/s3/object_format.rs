@@ -24,7 +24,7 @@ pub(super) const DELETED_LENGTH: u64 = 60;
 
 /// What an object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum ObjectBody {
     Value(Arc<[u8]>),
     Deleted,
 }
@@ -41,7 +41,7 @@ struct Envelope<'a> {
     deleted: Option<bool>,
 }
 
-impl Body {
+impl ObjectBody {
     /// Reads a body. One that somebody else has written is a value as it stands: whoever can make no sense of it says so, and may
     /// write over it.
     pub(super) fn read(bytes: &[u8]) -> Self {
@@ -63,12 +63,12 @@ impl Body {
 
 /// Numbers that nobody else uses.
 #[derive(Debug)]
-pub(super) struct Nonces {
+pub(super) struct NonceSource {
     base: u128,
     used: AtomicU64,
 }
 
-impl Nonces {
+impl NonceSource {
     pub(super) fn new() -> Self {
         Self {
             base: u128::from_be_bytes(random_bytes()),
@@ -124,13 +124,13 @@ fn written(envelope: &Envelope<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn value(bytes: &[u8]) -> Body {
-        Body::Value(bytes.into())
+    fn value(bytes: &[u8]) -> ObjectBody {
+        ObjectBody::Value(bytes.into())
     }
 
     #[test]
     fn values_come_back_byte_for_byte_and_no_two_bodies_are_equal() {
-        let nonces = Nonces::new();
+        let nonces = NonceSource::new();
         let values: [&[u8]; 9] = [
             b"{\"a\" : [1, 2.50, \"\\u00e4\"]}",
             b"{\"a\":1}\n",
@@ -145,7 +145,7 @@ mod tests {
         for bytes in values {
             let (one, two) = (nonces.value(bytes), nonces.value(bytes));
             assert_ne!(one, two);
-            assert_eq!(Body::read(&one), value(bytes), "{bytes:?}");
+            assert_eq!(ObjectBody::read(&one), value(bytes), "{bytes:?}");
             assert!(serde_json::from_slice::<serde_json::Value>(&one).is_ok());
         }
         let json = String::from_utf8(nonces.value(b"{\"a\":1}")).unwrap();
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_deletion_has_a_length_of_its_own() {
-        let nonces = Nonces::new();
+        let nonces = NonceSource::new();
         let deletion = nonces.deletion();
         assert_eq!(deletion.len() as u64, DELETED_LENGTH);
-        assert_eq!(Body::read(&deletion), Body::Deleted);
+        assert_eq!(ObjectBody::read(&deletion), ObjectBody::Deleted);
         for length in 0..64 {
             let text = "7".repeat(length);
             assert_ne!(nonces.value(text.as_bytes()).len() as u64, DELETED_LENGTH);
@@ -172,7 +172,7 @@ mod tests {
             b"{\"nonce\":\"x\",\"base64\":\"?\"}",
             b"{\"nonce\":\"x\",\"value\":1,\"more\":2}",
         ] {
-            assert_eq!(Body::read(theirs), value(theirs));
+            assert_eq!(ObjectBody::read(theirs), value(theirs));
         }
     }
 }

@@ -19,11 +19,11 @@ const OURS: &str = "!tenure/";
 
 /// The names of all objects of one store.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct ObjectNames {
     root: String,
 }
 
-impl Names {
+impl ObjectNames {
     pub(super) fn under(root: &str) -> Self {
         Self {
             root: root.to_owned(),
@@ -139,8 +139,8 @@ mod tests {
 
     use super::*;
 
-    fn names() -> Names {
-        Names::under("prod/")
+    fn names() -> ObjectNames {
+        ObjectNames::under("prod/")
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::S3Store;
-use super::http::Site;
+use super::http::BucketEndpoint;
 use crate::error::StoreError;
 
 /// Time without any answer, from one failed call on, after which the service counts as having been away.
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Failures and answers of the service since the last probe. Shared by all connections to one bucket.
 #[derive(Debug, Default)]
-pub(super) struct Trust(Mutex<State>);
+pub(super) struct ConditionalWriteTrust(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-impl Trust {
+impl ConditionalWriteTrust {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,7 +111,7 @@ impl Trust {
 }
 
 /// The one probe of a site. Also ends if its runtime does.
-struct Probing(Arc<Site>);
+struct Probing(Arc<BucketEndpoint>);
 
 impl Drop for Probing {
     fn drop(&mut self) {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn one_failed_call_is_no_outage_and_a_refused_connection_is() {
-        let trust = Trust::default();
+        let trust = ConditionalWriteTrust::default();
         trust.failed(false);
         trust.answered();
         assert!(matches!(trust.next(), Next::Write(0)));
@@ -207,18 +207,18 @@ mod tests {
 
     #[test]
     fn a_second_without_an_answer_is_an_outage_whoever_is_answered_first() {
-        let trust = Trust::default();
+        let trust = ConditionalWriteTrust::default();
         trust.lock().failing = Instant::now().checked_sub(OUTAGE);
         trust.answered();
         assert!(!trust.holds());
-        let trust = Trust::default();
+        let trust = ConditionalWriteTrust::default();
         trust.lock().failing = Instant::now().checked_sub(OUTAGE);
         assert!(matches!(trust.next(), Next::Probe(1)));
     }
 
     #[test]
     fn a_probe_during_which_the_service_was_away_again_does_not_count() {
-        let trust = Trust::default();
+        let trust = ConditionalWriteTrust::default();
         trust.failed(true);
         trust.failed(true);
         trust.probed(1, &Ok(()));

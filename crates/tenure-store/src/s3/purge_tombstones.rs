@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use super::S3Store;
-use super::bucket_state::Hub;
-use super::requests::If;
+use super::bucket_state::SharedBucket;
+use super::requests::WriteCondition;
 
 /// Until then nobody who reads the mark need come too late.
 const SOON: Duration = Duration::from_secs(60);
@@ -49,7 +49,10 @@ impl S3Store {
         tokio::spawn(async move {
             let _collecting = collecting;
             for (object, etag) in old {
-                if let Err(e) = client.remove(&object, Some(&If::Etag(etag))).await {
+                if let Err(e) = client
+                    .remove(&object, Some(&WriteCondition::Etag(etag)))
+                    .await
+                {
                     // The next walk finds them again.
                     tracing::debug!(object, error = %e, "removing the tombstone of a deleted key failed");
                     break;
@@ -60,7 +63,7 @@ impl S3Store {
 }
 
 /// Says that nobody collects any more, also if that is because the runtime has ended.
-struct Collecting(Arc<Hub>);
+struct Collecting(Arc<SharedBucket>);
 
 impl Drop for Collecting {
     fn drop(&mut self) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     #[default]
     Get,
     Put,
@@ -12,7 +12,7 @@ pub(super) enum Kind {
     Delete,
 }
 
-impl Kind {
+impl RequestKind {
     pub(super) fn method(self) -> &'static str {
         match self {
             Self::Get | Self::List => "GET",
@@ -24,7 +24,7 @@ impl Kind {
 
 /// How many requests a store has sent since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
+pub struct RequestCounts {
     /// Reads of objects.
     pub gets: u64,
     /// Writes.
@@ -35,7 +35,7 @@ pub struct Requests {
     pub deletes: u64,
 }
 
-impl Requests {
+impl RequestCounts {
     /// What was added since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
@@ -70,20 +70,20 @@ impl Requests {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counter([AtomicU64; 4]);
+pub(super) struct RequestCounter([AtomicU64; 4]);
 
-impl Counter {
-    pub(super) fn count(&self, kind: Kind) {
+impl RequestCounter {
+    pub(super) fn count(&self, kind: RequestKind) {
         self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) -> Requests {
-        let of = |kind: Kind| self.0[kind as usize].load(Ordering::Relaxed);
-        Requests {
-            gets: of(Kind::Get),
-            puts: of(Kind::Put),
-            lists: of(Kind::List),
-            deletes: of(Kind::Delete),
+    pub(super) fn read(&self) -> RequestCounts {
+        let of = |kind: RequestKind| self.0[kind as usize].load(Ordering::Relaxed);
+        RequestCounts {
+            gets: of(RequestKind::Get),
+            puts: of(RequestKind::Put),
+            lists: of(RequestKind::List),
+            deletes: of(RequestKind::Delete),
         }
     }
 }

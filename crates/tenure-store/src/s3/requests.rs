@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::errors::About;
-use super::http::{Answer, Ask, Client, bare};
-use super::object_format::Body;
-use super::request_counts::Kind;
+use super::errors::RequestContext;
+use super::http::{HttpClient, HttpRequest, HttpResponse, bare};
+use super::object_format::ObjectBody;
+use super::request_counts::RequestKind;
 use super::xml;
 use crate::error::StoreError;
 
@@ -15,14 +15,14 @@ const PAGE: usize = 1000;
 
 /// What a write expects of its object.
 #[derive(Clone, Debug)]
-pub(super) enum If {
+pub(super) enum WriteCondition {
     Absent,
     Etag(Arc<str>),
 }
 
 /// How a conditional write ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WriteOutcome {
     Won(Arc<str>),
     /// The condition did not hold: nothing was written.
     Refused,
@@ -31,29 +31,34 @@ pub(super) enum Written {
 }
 
 /// An object that was read.
-pub(super) struct Read {
+pub(super) struct ObjectRead {
     pub(super) etag: Arc<str>,
-    pub(super) body: Body,
+    pub(super) body: ObjectBody,
     pub(super) raw: Vec<u8>,
 }
 
 /// One page of a list.
-pub(super) struct Listed {
-    pub(super) objects: Vec<xml::Object>,
+pub(super) struct ListPage {
+    pub(super) objects: Vec<xml::ListedObject>,
     pub(super) next: Option<String>,
     pub(super) date: Option<SystemTime>,
 }
 
 /// Where a page begins.
-pub(super) enum From {
+pub(super) enum PageStart {
     Start,
     After(String),
     Token(String),
 }
 
-impl Client {
-    fn about<'a>(&'a self, verb: &'static str, object: &'a str, writes: bool) -> About<'a> {
-        About {
+impl HttpClient {
+    fn about<'a>(
+        &'a self,
+        verb: &'static str,
+        object: &'a str,
+        writes: bool,
+    ) -> RequestContext<'a> {
+        RequestContext {
             settings: &self.site.settings,
             verb,
             object,
@@ -62,28 +67,28 @@ impl Client {
     }
 
     /// The condition as this service takes it.
-    fn condition(&self, condition: &If) -> (&'static str, String) {
+    fn condition(&self, condition: &WriteCondition) -> (&'static str, String) {
         match condition {
-            If::Absent => ("if-none-match", "*".to_owned()),
-            If::Etag(etag) => ("if-match", self.site.manners.written(etag)),
+            WriteCondition::Absent => ("if-none-match", "*".to_owned()),
+            WriteCondition::Etag(etag) => ("if-match", self.site.manners.written(etag)),
         }
     }
 
-    pub(super) async fn read(&self, object: &str) -> Result<Option<Read>, StoreError> {
+    pub(super) async fn read(&self, object: &str) -> Result<Option<ObjectRead>, StoreError> {
         let about = self.about("read", object, false);
-        let ask = Ask {
-            kind: Kind::Get,
+        let ask = HttpRequest {
+            kind: RequestKind::Get,
             object,
-            ..Ask::default()
+            ..HttpRequest::default()
         };
         let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
         if answer.status == 404 && !is_bucket_missing(&answer) {
             return Ok(None);
         }
         match answer.etag.clone() {
-            Some(etag) if answer.is_ok() => Ok(Some(Read {
+            Some(etag) if answer.is_ok() => Ok(Some(ObjectRead {
                 etag,
-                body: Body::read(&answer.body),
+                body: ObjectBody::read(&answer.body),
                 raw: answer.body,
             })),
             _ => Err(about.refused(&answer)),
@@ -94,31 +99,31 @@ impl Client {
         &self,
         object: &str,
         body: Vec<u8>,
-        condition: &If,
-    ) -> Result<Written, StoreError> {
+        condition: &WriteCondition,
+    ) -> Result<WriteOutcome, StoreError> {
         let about = self.about("write", object, true);
-        let ask = Ask {
-            kind: Kind::Put,
+        let ask = HttpRequest {
+            kind: RequestKind::Put,
             object,
             headers: vec![self.condition(condition)],
             body,
-            ..Ask::default()
+            ..HttpRequest::default()
         };
         let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
         match answer.status {
             200..300 => match answer.etag {
-                Some(etag) if !etag.is_empty() => Ok(Written::Won(etag)),
+                Some(etag) if !etag.is_empty() => Ok(WriteOutcome::Won(etag)),
                 _ => Err(StoreError::unknown(format!(
                     "S3 service {} returns no ETag for {object:?}; use a service that does",
                     self.site.settings.host
                 ))),
             },
-            304 | 412 => Ok(Written::Refused),
+            304 | 412 => Ok(WriteOutcome::Refused),
             // What is not there does not match.
-            404 if matches!(condition, If::Etag(_)) && !is_bucket_missing(&answer) => {
-                Ok(Written::Refused)
+            404 if matches!(condition, WriteCondition::Etag(_)) && !is_bucket_missing(&answer) => {
+                Ok(WriteOutcome::Refused)
             }
-            409 if !is_bucket_missing(&answer) => Ok(Written::Conflict),
+            409 if !is_bucket_missing(&answer) => Ok(WriteOutcome::Conflict),
             _ => Err(about.refused(&answer)),
         }
     }
@@ -127,14 +132,14 @@ impl Client {
     pub(super) async fn remove(
         &self,
         object: &str,
-        condition: Option<&If>,
+        condition: Option<&WriteCondition>,
     ) -> Result<bool, StoreError> {
         let about = self.about("delete", object, true);
-        let ask = Ask {
-            kind: Kind::Delete,
+        let ask = HttpRequest {
+            kind: RequestKind::Delete,
             object,
             headers: condition.map(|c| self.condition(c)).into_iter().collect(),
-            ..Ask::default()
+            ..HttpRequest::default()
         };
         let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
         match answer.status {
@@ -149,9 +154,9 @@ impl Client {
     pub(super) async fn page(
         &self,
         prefix: &str,
-        from: &From,
+        from: &PageStart,
         most: usize,
-    ) -> Result<Listed, StoreError> {
+    ) -> Result<ListPage, StoreError> {
         let about = self.about("list", prefix, false);
         let mut query = vec![
             ("list-type", "2".to_owned()),
@@ -159,14 +164,14 @@ impl Client {
             ("prefix", prefix.to_owned()),
         ];
         match from {
-            From::Start => {}
-            From::After(object) => query.push(("start-after", object.clone())),
-            From::Token(token) => query.push(("continuation-token", token.clone())),
+            PageStart::Start => {}
+            PageStart::After(object) => query.push(("start-after", object.clone())),
+            PageStart::Token(token) => query.push(("continuation-token", token.clone())),
         }
-        let ask = Ask {
-            kind: Kind::List,
+        let ask = HttpRequest {
+            kind: RequestKind::List,
             query,
-            ..Ask::default()
+            ..HttpRequest::default()
         };
         let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
         if !answer.is_ok() {
@@ -189,7 +194,7 @@ impl Client {
         for object in &mut objects {
             object.etag = bare(&object.etag).to_string();
         }
-        Ok(Listed {
+        Ok(ListPage {
             objects,
             next,
             date: answer.date,
@@ -202,10 +207,10 @@ impl Client {
         what: &'static str,
     ) -> Result<Option<String>, StoreError> {
         let about = self.about("read", what, false);
-        let ask = Ask {
-            kind: Kind::Get,
+        let ask = HttpRequest {
+            kind: RequestKind::Get,
             query: vec![(what, String::new())],
-            ..Ask::default()
+            ..HttpRequest::default()
         };
         let answer = self.ask(ask).await.map_err(|e| about.failed(&e))?;
         match answer.status {
@@ -216,6 +221,6 @@ impl Client {
     }
 }
 
-fn is_bucket_missing(answer: &Answer) -> bool {
+fn is_bucket_missing(answer: &HttpResponse) -> bool {
     xml::refusal(&answer.body).code == "NoSuchBucket"
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::keys::undo_escapes;
 
-use super::aws_profile::{self, Profile};
+use super::aws_profile::{self, AwsProfile};
 use crate::error::StoreError;
 use crate::url::redacted;
 
@@ -50,7 +50,7 @@ pub(super) struct Settings {
     pub(super) before: String,
     pub(super) poll: Duration,
     /// What the files of the `aws` command say, if anything.
-    pub(super) profile: Option<Profile>,
+    pub(super) profile: Option<AwsProfile>,
     /// Whether the URL says whose key to use: variables then do not.
     pub(super) key_is_named: bool,
     /// A file of certificates to trust.
@@ -121,7 +121,7 @@ impl Parsed {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let key_is_named = self.profile.is_some() || self.credentials.is_some();
         let profile = aws_profile::load(&self.profile, &self.credentials, &variable)?;
-        let of_profile = |pick: fn(&Profile) -> &Option<String>| {
+        let of_profile = |pick: fn(&AwsProfile) -> &Option<String>| {
             profile.as_ref().and_then(|profile| pick(profile).clone())
         };
         let region = self

@@ -11,7 +11,7 @@ use ring::{digest, hmac};
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// A request, as far as it is signed.
-pub(super) struct Signed<'a> {
+pub(super) struct SignedRequest<'a> {
     pub(super) method: &'a str,
     pub(super) host: &'a str,
     /// Escaped already.
@@ -23,7 +23,7 @@ pub(super) struct Signed<'a> {
     pub(super) body: &'a [u8],
 }
 
-impl Signed<'_> {
+impl SignedRequest<'_> {
     /// The headers that the request must have besides those that it has.
     pub(super) fn headers(
         &self,
@@ -133,7 +133,7 @@ mod tests {
     /// The first example of the service's own documentation.
     #[test]
     fn a_request_is_signed_as_the_documentation_has_it() {
-        let request = Signed {
+        let request = SignedRequest {
             method: "GET",
             host: "examplebucket.s3.amazonaws.com",
             path: "/test.txt",
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_token_is_sent_and_signed() {
-        let request = Signed {
+        let request = SignedRequest {
             method: "PUT",
             host: "h",
             path: "/",

@@ -7,13 +7,13 @@ use tenure_core::ids::Revision;
 use tokio::sync::watch;
 
 use super::S3Store;
-use super::bucket_state::Hub;
-use super::http::Client;
-use super::object_format::Nonces;
-use super::object_names::Names;
+use super::bucket_state::SharedBucket;
+use super::http::HttpClient;
+use super::object_format::NonceSource;
+use super::object_names::ObjectNames;
 use crate::error::StoreError;
 use crate::store::StoreInfo;
-use crate::watch::{Batch, Watch, WatchEnd, WatchSource};
+use crate::watch::{ChangeBatch, Watch, WatchEnd, WatchSource};
 
 impl S3Store {
     pub(super) async fn watch_from(
@@ -78,10 +78,10 @@ async fn look_again_and_again(mut polling: Polling) {
 /// What looks. Holds the store only while it does, so that whoever drops it last ends this; says so when it ends, also if that
 /// is with its runtime.
 struct Polling {
-    hub: Weak<Hub>,
-    client: Arc<Client>,
-    names: Names,
-    nonces: Arc<Nonces>,
+    hub: Weak<SharedBucket>,
+    client: Arc<HttpClient>,
+    names: ObjectNames,
+    nonces: Arc<NonceSource>,
     info: StoreInfo,
     /// It was said already.
     ended: bool,
@@ -123,7 +123,7 @@ struct Ended;
 
 #[async_trait]
 impl WatchSource for Ended {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         Err(WatchEnd::Gap)
     }
 }
@@ -132,14 +132,14 @@ impl WatchSource for Ended {
 #[derive(Debug)]
 struct S3Watch {
     moved: watch::Receiver<()>,
-    hub: Arc<Hub>,
+    hub: Arc<SharedBucket>,
     prefix: String,
     upto: Revision,
 }
 
 #[async_trait]
 impl WatchSource for S3Watch {
-    async fn next(&mut self) -> Result<Batch, WatchEnd> {
+    async fn next(&mut self) -> Result<ChangeBatch, WatchEnd> {
         loop {
             self.moved.mark_unchanged();
             let changes = self.hub.lock().changes(&self.prefix, self.upto)?;

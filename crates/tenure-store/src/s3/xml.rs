@@ -5,8 +5,8 @@ use serde::Deserialize;
 /// One page of a list.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Page {
-    pub(super) contents: Vec<Object>,
+pub(super) struct XmlListPage {
+    pub(super) contents: Vec<ListedObject>,
     pub(super) is_truncated: bool,
     pub(super) next_continuation_token: Option<String>,
 }
@@ -14,7 +14,7 @@ pub(super) struct Page {
 /// An object, as a list has it.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Object {
+pub(super) struct ListedObject {
     pub(super) key: String,
     #[serde(rename = "ETag")]
     pub(super) etag: String,
@@ -26,7 +26,7 @@ pub(super) struct Object {
 /// Why a request was refused.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Refusal {
+pub(super) struct XmlError {
     pub(super) code: String,
     pub(super) message: String,
     pub(super) region: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Refusal {
 }
 
 /// Reads one page of a list.
-pub(super) fn page(body: &[u8]) -> Result<Page, String> {
+pub(super) fn page(body: &[u8]) -> Result<XmlListPage, String> {
     let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
     if !text.contains("<ListBucketResult") {
         return Err("not a list of objects".to_owned());
@@ -43,7 +43,7 @@ pub(super) fn page(body: &[u8]) -> Result<Page, String> {
 }
 
 /// Reads a refusal. Whoever refuses without a reason, or in other words than S3, has said nothing.
-pub(super) fn refusal(body: &[u8]) -> Refusal {
+pub(super) fn refusal(body: &[u8]) -> XmlError {
     std::str::from_utf8(body)
         .ok()
         .filter(|text| text.contains("<Error"))
@@ -87,7 +87,7 @@ mod tests {
     fn an_empty_page_is_one_and_anything_else_is_none() {
         assert_eq!(
             page(b"<ListBucketResult></ListBucketResult>"),
-            Ok(Page::default())
+            Ok(XmlListPage::default())
         );
         for body in [&b""[..], b"<html>hello</html>", b"\xff"] {
             page(body).unwrap_err();
@@ -101,6 +101,6 @@ mod tests {
                      <BucketName>shop</BucketName></Error>";
         let said = refusal(body);
         assert_eq!((&*said.code, &*said.message), ("NoSuchBucket", "none"));
-        assert_eq!(refusal(b"<html>busy</html>"), Refusal::default());
+        assert_eq!(refusal(b"<html>busy</html>"), XmlError::default());
     }
 }

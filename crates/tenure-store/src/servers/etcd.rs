@@ -15,14 +15,14 @@ const FETCHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers
 
 /// Which etcd is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
+pub enum EtcdRelease {
     /// 3.4, the oldest that we run on.
     V3_4,
     /// 3.5.
     V3_5,
 }
 
-impl Release {
+impl EtcdRelease {
     fn directory(self) -> &'static str {
         match self {
             Self::V3_4 => "etcd-3.4",
@@ -43,16 +43,16 @@ impl Release {
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
-pub struct Options {
-    release: Release,
+pub struct EtcdOptions {
+    release: EtcdRelease,
     members: usize,
     args: Vec<String>,
-    tls: Option<Tls>,
+    tls: Option<TlsFiles>,
 }
 
 /// The files that a server with TLS needs.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct TlsFiles {
     /// Whom clients and server trust.
     pub ca: PathBuf,
     /// The server's certificate, which etcdctl shows too.
@@ -61,9 +61,9 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-impl Options {
+impl EtcdOptions {
     /// One member of this release.
-    pub fn new(release: Release) -> Self {
+    pub fn new(release: EtcdRelease) -> Self {
         Self {
             release,
             members: 1,
@@ -88,7 +88,7 @@ impl Options {
 
     /// Clients come by TLS, and must show a certificate.
     #[must_use]
-    pub fn tls(mut self, tls: Tls) -> Self {
+    pub fn tls(mut self, tls: TlsFiles) -> Self {
         self.tls = Some(tls);
         self
     }
@@ -131,7 +131,7 @@ struct Member {
 }
 
 impl Member {
-    fn start(&mut self, options: &Options, dir: &Path, cluster: &str) {
+    fn start(&mut self, options: &EtcdOptions, dir: &Path, cluster: &str) {
         let scheme = if options.tls.is_some() {
             "https"
         } else {
@@ -175,7 +175,7 @@ impl Member {
 /// A running cluster. Members are numbered from 0. Gone when dropped.
 #[derive(Debug)]
 pub struct Etcd {
-    options: Options,
+    options: EtcdOptions,
     cluster: String,
     members: Vec<Member>,
     dir: TempDir,
@@ -183,8 +183,8 @@ pub struct Etcd {
 
 impl Etcd {
     /// One member of this release.
-    pub fn start(release: Release) -> Self {
-        Options::new(release).start()
+    pub fn start(release: EtcdRelease) -> Self {
+        EtcdOptions::new(release).start()
     }
 
     /// `HOST:PORT` of a member.

@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which server is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
+pub enum NatsRelease {
     /// One that we run on.
     Present,
     /// 2.9, which is too old.
@@ -29,8 +29,8 @@ pub enum Release {
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
-pub struct Options {
-    release: Release,
+pub struct NatsOptions {
+    release: NatsRelease,
     members: usize,
     jetstream: bool,
     storage: String,
@@ -38,17 +38,17 @@ pub struct Options {
     operator: Option<(String, String)>,
 }
 
-impl Default for Options {
+impl Default for NatsOptions {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Options {
+impl NatsOptions {
     /// One server with JetStream.
     pub fn new() -> Self {
         Self {
-            release: Release::Present,
+            release: NatsRelease::Present,
             members: 1,
             jetstream: true,
             storage: String::new(),
@@ -59,7 +59,7 @@ impl Options {
 
     /// Another release.
     #[must_use]
-    pub fn release(mut self, release: Release) -> Self {
+    pub fn release(mut self, release: NatsRelease) -> Self {
         self.release = release;
         self
     }
@@ -134,7 +134,7 @@ struct Member {
 /// Running servers, numbered from 0. Gone when dropped.
 #[derive(Debug)]
 pub struct Nats {
-    options: Options,
+    options: NatsOptions,
     members: Vec<Member>,
     dir: TempDir,
 }
@@ -142,7 +142,7 @@ pub struct Nats {
 impl Nats {
     /// One server with JetStream.
     pub fn start() -> Self {
-        Options::new().start()
+        NatsOptions::new().start()
     }
 
     /// `HOST:PORT` of a server.
@@ -313,8 +313,8 @@ impl Nats {
 
     fn launch(&mut self, member: usize) {
         let program = match self.options.release {
-            Release::Present => binary(&["nats/bin/nats-server", "nats-server"], &[FETCHED]),
-            Release::V2_9 => binary(&["nats-2.9/usr/sbin/nats-server"], &[FETCHED]),
+            NatsRelease::Present => binary(&["nats/bin/nats-server", "nats-server"], &[FETCHED]),
+            NatsRelease::V2_9 => binary(&["nats-2.9/usr/sbin/nats-server"], &[FETCHED]),
         };
         let config = self.config(member);
         let name = &self.members[member].name;

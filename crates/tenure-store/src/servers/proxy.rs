@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// What happens to bytes that go one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum TrafficMode {
     /// They arrive.
     Pass,
     /// They arrive, in order, this much later.
@@ -41,8 +41,8 @@ enum Fate {
 
 #[derive(Clone, Copy, Debug)]
 struct Rules {
-    to_server: Flow,
-    to_client: Flow,
+    to_server: TrafficMode,
+    to_client: TrafficMode,
     accepts: bool,
 }
 
@@ -62,19 +62,19 @@ impl Shared {
 
 /// A running proxy. Dropping it closes all its connections.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct TcpProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
     _stop: mpsc::Sender<()>,
 }
 
-impl Proxy {
+impl TcpProxy {
     /// Starts a proxy on a free loopback port that leads to `target` and lets everything pass.
     pub fn start(target: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
             rules: watch::Sender::new(Rules {
-                to_server: Flow::Pass,
-                to_client: Flow::Pass,
+                to_server: TrafficMode::Pass,
+                to_client: TrafficMode::Pass,
                 accepts: true,
             }),
             fates: Mutex::default(),
@@ -119,24 +119,24 @@ impl Proxy {
     /// Lets everything pass again, and takes new connections.
     pub fn heal(&self) {
         self.shared.rules.send_replace(Rules {
-            to_server: Flow::Pass,
-            to_client: Flow::Pass,
+            to_server: TrafficMode::Pass,
+            to_client: TrafficMode::Pass,
             accepts: true,
         });
     }
 
     /// Sets what happens to bytes from the clients to the server.
-    pub fn to_server(&self, flow: Flow) {
+    pub fn to_server(&self, flow: TrafficMode) {
         self.shared.rules.send_modify(|r| r.to_server = flow);
     }
 
     /// Sets what happens to bytes from the server to the clients.
-    pub fn to_client(&self, flow: Flow) {
+    pub fn to_client(&self, flow: TrafficMode) {
         self.shared.rules.send_modify(|r| r.to_client = flow);
     }
 
     /// Sets what happens to bytes in both directions.
-    pub fn both_ways(&self, flow: Flow) {
+    pub fn both_ways(&self, flow: TrafficMode) {
         self.shared.rules.send_modify(|r| {
             r.to_server = flow;
             r.to_client = flow;
@@ -310,7 +310,7 @@ async fn pump(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
     rules: &mut watch::Receiver<Rules>,
-    which: fn(&Rules) -> Flow,
+    which: fn(&Rules) -> TrafficMode,
 ) {
     let (sender, mut late) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let reading = read_in(from, sender);
@@ -357,20 +357,20 @@ async fn read_in(
 async fn admit(
     came: Instant,
     rules: &mut watch::Receiver<Rules>,
-    which: fn(&Rules) -> Flow,
+    which: fn(&Rules) -> TrafficMode,
 ) -> bool {
     loop {
         let flow = which(&rules.borrow_and_update());
         match flow {
-            Flow::Pass => return true,
-            Flow::Lose => return false,
-            Flow::Delay(late) => {
+            TrafficMode::Pass => return true,
+            TrafficMode::Lose => return false,
+            TrafficMode::Delay(late) => {
                 tokio::select! {
                     () = sleep_until(came + late) => return true,
                     changed = rules.changed() => if changed.is_err() { return false },
                 }
             }
-            Flow::Hold => {
+            TrafficMode::Hold => {
                 if rules.changed().await.is_err() {
                     return false;
                 }

@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(5);
 struct Line(StdStream);
 
 impl Line {
-    fn open(proxy: &Proxy) -> Self {
+    fn open(proxy: &TcpProxy) -> Self {
         let stream = StdStream::connect(proxy.address()).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(stream)
@@ -54,11 +54,15 @@ impl Line {
 
 #[test]
 fn what_is_held_arrives_once_the_network_heals() {
-    let proxy = Proxy::start(echo());
+    let proxy = TcpProxy::start(echo());
     let mut line = Line::open(&proxy);
     line.answers(1);
-    for cut in [Proxy::to_server, Proxy::to_client, Proxy::both_ways] {
-        cut(&proxy, Flow::Hold);
+    for cut in [
+        TcpProxy::to_server,
+        TcpProxy::to_client,
+        TcpProxy::both_ways,
+    ] {
+        cut(&proxy, TrafficMode::Hold);
         line.send(2);
         line.hears_nothing();
         proxy.heal();
@@ -69,10 +73,10 @@ fn what_is_held_arrives_once_the_network_heals() {
 
 #[test]
 fn what_is_lost_never_arrives_nor_does_anything_after_it() {
-    let proxy = Proxy::start(echo());
+    let proxy = TcpProxy::start(echo());
     let mut line = Line::open(&proxy);
     line.answers(1);
-    proxy.to_client(Flow::Lose);
+    proxy.to_client(TrafficMode::Lose);
     line.send(2);
     line.hears_nothing();
     proxy.heal();
@@ -83,10 +87,10 @@ fn what_is_lost_never_arrives_nor_does_anything_after_it() {
 
 #[test]
 fn a_delay_counts_once_per_direction() {
-    let proxy = Proxy::start(echo());
+    let proxy = TcpProxy::start(echo());
     let mut line = Line::open(&proxy);
     let late = Duration::from_millis(60);
-    proxy.both_ways(Flow::Delay(late));
+    proxy.both_ways(TrafficMode::Delay(late));
     let begun = std::time::Instant::now();
     line.answers(1);
     let took = begun.elapsed();
@@ -95,7 +99,7 @@ fn a_delay_counts_once_per_direction() {
 
 #[test]
 fn a_reset_is_told_and_a_half_open_connection_is_not() {
-    let proxy = Proxy::start(echo());
+    let proxy = TcpProxy::start(echo());
     let (mut a, mut b) = (Line::open(&proxy), Line::open(&proxy));
     a.answers(1);
     proxy.half_open();
@@ -110,7 +114,7 @@ fn a_reset_is_told_and_a_half_open_connection_is_not() {
 
 #[test]
 fn refused_connections_are_refused_and_open_ones_stay() {
-    let proxy = Proxy::start(echo());
+    let proxy = TcpProxy::start(echo());
     let mut line = Line::open(&proxy);
     line.answers(1);
     proxy.refuse();

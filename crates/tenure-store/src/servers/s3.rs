@@ -20,7 +20,7 @@ pub const BUCKET: &str = "shop";
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum S3ServiceKind {
     /// SeaweedFS: a real one, and light.
     Seaweed,
     /// moto with one thread, which keeps everything in its memory.
@@ -31,7 +31,7 @@ pub enum Kind {
 
 /// One who may use the service: a key, its secret, and what it may do.
 #[derive(Clone, Copy, Debug)]
-pub struct User {
+pub struct S3User {
     /// The key.
     pub key: &'static str,
     /// Its secret.
@@ -41,7 +41,7 @@ pub struct User {
 }
 
 /// Who may do everything.
-pub const OPERATOR: User = User {
+pub const OPERATOR: S3User = S3User {
     key: "tenure-test",
     secret: "tenure-test-secret",
     rights: &["Admin", "Read", "List", "Tagging", "Write"],
@@ -49,12 +49,12 @@ pub const OPERATOR: User = User {
 
 /// A running service with an empty bucket. Gone when dropped.
 #[derive(Debug)]
-pub struct S3 {
-    kind: Kind,
+pub struct S3Service {
+    kind: S3ServiceKind,
     port: u16,
     /// Ports of its parts that talk among themselves.
     inner: [u16; 3],
-    users: Vec<User>,
+    users: Vec<S3User>,
     server: Option<Server>,
     dir: TempDir,
 }
@@ -67,14 +67,14 @@ fn rings(log: &Path) -> usize {
     said.lines().filter(told).count()
 }
 
-impl S3 {
+impl S3Service {
     /// SeaweedFS.
     pub fn start() -> Self {
-        Self::start_with(Kind::Seaweed, &[OPERATOR])
+        Self::start_with(S3ServiceKind::Seaweed, &[OPERATOR])
     }
 
     /// This service, with these users.
-    pub fn start_with(kind: Kind, users: &[User]) -> Self {
+    pub fn start_with(kind: S3ServiceKind, users: &[S3User]) -> Self {
         let mut s3 = Self {
             kind,
             port: 0,
@@ -98,8 +98,8 @@ impl S3 {
 
     /// The keys of all users, as the `aws` command keeps them; the profiles are called as the keys.
     fn write_keys(&self) {
-        let profile = |user: &User| {
-            let User { key, secret, .. } = user;
+        let profile = |user: &S3User| {
+            let S3User { key, secret, .. } = user;
             format!("[{key}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
         };
         let text: String = self.users.iter().map(profile).collect();
@@ -203,25 +203,27 @@ impl S3 {
         let log = self.dir.path().join("log");
         let rings = rings(&log);
         let server = match self.kind {
-            Kind::Seaweed => self.seaweed(),
-            Kind::Moto => self.moto(),
-            Kind::Rclone => self.rclone(),
+            S3ServiceKind::Seaweed => self.seaweed(),
+            S3ServiceKind::Moto => self.moto(),
+            S3ServiceKind::Rclone => self.rclone(),
         };
         self.server = Some(server);
         let (kind, port) = (self.kind, self.port);
         let server = self.server.as_mut().expect("it was started");
         let ready = || match kind {
-            Kind::Seaweed => asked(port, "GET", "/status").is_ok_and(|a| a.contains(" 200 ")),
-            Kind::Moto => {
+            S3ServiceKind::Seaweed => {
+                asked(port, "GET", "/status").is_ok_and(|a| a.contains(" 200 "))
+            }
+            S3ServiceKind::Moto => {
                 asked(port, "PUT", &format!("/{BUCKET}")).is_ok_and(|a| a.contains(" 200 "))
             }
-            Kind::Rclone => listens(port),
+            S3ServiceKind::Rclone => listens(port),
         };
         if !ready_or_taken(server, &format!("{kind:?}"), ready) {
             self.server = None;
             return false;
         }
-        if kind == Kind::Seaweed {
+        if kind == S3ServiceKind::Seaweed {
             // The bucket is made a moment later; where its folders are, that can be asked without a key.
             let (filer, folder) = (self.inner[2], format!("/buckets/{BUCKET}/"));
             await_ready(server, "the bucket", || {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
+pub(super) enum WaitEnd {
     /// A commit has become visible.
     Committed,
     /// The log was written to; a commit may become visible soon.
@@ -22,7 +22,7 @@ pub(super) const BLIND_LOOK: Duration = Duration::from_millis(25);
 /// How often to look when it does, in case a message was missed.
 pub(super) const SAFETY_LOOK: Duration = Duration::from_secs(1);
 
-pub(super) use imp::{Ear, Waker};
+pub(super) use imp::{ChangeListener, Waker};
 
 #[cfg(target_os = "linux")]
 mod imp {
@@ -34,11 +34,11 @@ mod imp {
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-    use super::{Duration, Path, Signal};
+    use super::{Duration, Path, WaitEnd};
 
     /// Listens to the kernel's messages about the log file.
     #[derive(Debug)]
-    pub(in super::super) struct Ear {
+    pub(in super::super) struct ChangeListener {
         /// `None` if the system has no more of these to give: then one looks now and then.
         inotify: Option<OwnedFd>,
         bell: Arc<OwnedFd>,
@@ -55,7 +55,7 @@ mod imp {
         }
     }
 
-    impl Ear {
+    impl ChangeListener {
         pub(in super::super) fn open(log: &Path) -> io::Result<(Self, Waker)> {
             let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             let inotify = match listen(log) {
@@ -87,7 +87,7 @@ mod imp {
             self.inotify.is_none()
         }
 
-        pub(in super::super) fn wait(&mut self, at_most: Duration) -> Signal {
+        pub(in super::super) fn wait(&mut self, at_most: Duration) -> WaitEnd {
             let timeout = Timespec {
                 tv_sec: at_most.as_secs().cast_signed(),
                 tv_nsec: at_most.subsec_nanos().into(),
@@ -101,19 +101,19 @@ mod imp {
             let heard = |n: usize| fds.get(n).is_some_and(|fd| !fd.revents().is_empty());
             let (rung, told) = (heard(0), heard(1));
             drop(fds);
-            let told = if told { self.drain() } else { Signal::Silence };
+            let told = if told { self.drain() } else { WaitEnd::Silence };
             if rung {
                 let mut count = [0u8; 8];
                 let _ = rustix::io::read(&*self.bell, &mut count);
             }
             match (told, rung) {
-                (Signal::Silence, true) => Signal::Woken,
+                (WaitEnd::Silence, true) => WaitEnd::Woken,
                 (told, _) => told,
             }
         }
 
-        fn drain(&mut self) -> Signal {
-            let mut signal = Signal::Silence;
+        fn drain(&mut self) -> WaitEnd {
+            let mut signal = WaitEnd::Silence;
             let mut lost = false;
             if let Some(fd) = &self.inotify {
                 let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -122,9 +122,9 @@ mod imp {
                     let what = event.events();
                     lost |= what.contains(ReadFlags::IGNORED);
                     if what.intersects(ReadFlags::ATTRIB | ReadFlags::QUEUE_OVERFLOW) {
-                        signal = Signal::Committed;
-                    } else if signal == Signal::Silence {
-                        signal = Signal::Written;
+                        signal = WaitEnd::Committed;
+                    } else if signal == WaitEnd::Silence {
+                        signal = WaitEnd::Written;
                     }
                 }
             }
@@ -147,11 +147,11 @@ mod imp {
     use std::io;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    use super::{Duration, Path, Signal};
+    use super::{Duration, Path, WaitEnd};
 
     /// Hears nothing but its waker.
     #[derive(Debug)]
-    pub(in super::super) struct Ear(Receiver<()>);
+    pub(in super::super) struct ChangeListener(Receiver<()>);
 
     /// Ends a wait early.
     #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ mod imp {
         }
     }
 
-    impl Ear {
+    impl ChangeListener {
         pub(in super::super) fn open(_log: &Path) -> io::Result<(Self, Waker)> {
             let (bell, ear) = sync_channel(1);
             Ok((Self(ear), Waker(bell)))
@@ -173,10 +173,10 @@ mod imp {
             true
         }
 
-        pub(in super::super) fn wait(&mut self, at_most: Duration) -> Signal {
+        pub(in super::super) fn wait(&mut self, at_most: Duration) -> WaitEnd {
             match self.0.recv_timeout(at_most) {
-                Ok(()) => Signal::Woken,
-                Err(_) => Signal::Silence,
+                Ok(()) => WaitEnd::Woken,
+                Err(_) => WaitEnd::Silence,
             }
         }
     }

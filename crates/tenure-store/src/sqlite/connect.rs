@@ -6,10 +6,10 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::connection_thread::patiently;
-use super::errors::{self, Stage};
+use super::errors::{self, WriteStage};
 use super::path_checks::DatabasePath;
 use crate::error::StoreError;
-use crate::machine_identity::{Host, random_uuid};
+use crate::machine_identity::{MachineIdentity, random_uuid};
 use crate::rng::SplitMix;
 
 /// The first SQLite without the bug that could corrupt a database when the write-ahead log was reset.
@@ -74,7 +74,7 @@ impl Database {
             place: DatabasePath::prepare(path)?,
         };
         let conn = database.connect()?;
-        database.settle(&conn, &Host::this(), check)?;
+        database.settle(&conn, &MachineIdentity::this(), check)?;
         Ok(database)
     }
 
@@ -117,7 +117,12 @@ impl Database {
     }
 
     /// Makes the tables where there are none and checks whose they are where there are.
-    fn settle(&self, conn: &Connection, host: &Host, check: HostCheck) -> Result<(), StoreError> {
+    fn settle(
+        &self,
+        conn: &Connection,
+        host: &MachineIdentity,
+        check: HostCheck,
+    ) -> Result<(), StoreError> {
         if self.patiently(|| is_settled(conn, host))? {
             return Ok(());
         }
@@ -134,7 +139,7 @@ impl Database {
     fn settle_locked(
         &self,
         conn: &Connection,
-        host: &Host,
+        host: &MachineIdentity,
         check: HostCheck,
     ) -> Result<(), StoreError> {
         let path = self.place.path.display();
@@ -168,7 +173,7 @@ impl Database {
     }
 
     fn explain(&self, e: &rusqlite::Error) -> StoreError {
-        errors::explain(&self.place.path, "", Stage::BeforeCommit, e)
+        errors::explain(&self.place.path, "", WriteStage::BeforeCommit, e)
     }
 }
 
@@ -199,7 +204,7 @@ impl Found {
 }
 
 /// Whether there is nothing to do, which most opens find without taking the write lock.
-fn is_settled(conn: &Connection, host: &Host) -> rusqlite::Result<bool> {
+fn is_settled(conn: &Connection, host: &MachineIdentity) -> rusqlite::Result<bool> {
     let found = Found::read(conn)?;
     let ours = found.application == APPLICATION_ID && found.schema == SCHEMA_VERSION;
     Ok(ours && read_host(conn)?.as_ref() == Some(host))
@@ -212,18 +217,18 @@ fn create(conn: &Connection) -> rusqlite::Result<()> {
     set_meta(conn, "identity", Some(&random_uuid()))
 }
 
-fn read_host(conn: &Connection) -> rusqlite::Result<Option<Host>> {
+fn read_host(conn: &Connection) -> rusqlite::Result<Option<MachineIdentity>> {
     let Some(name) = get_meta(conn, "host_name")? else {
         return Ok(None);
     };
-    Ok(Some(Host {
+    Ok(Some(MachineIdentity {
         machine_id: get_meta(conn, "host_machine_id")?,
         kernel_boot_id: get_meta(conn, "host_boot_id")?,
         name,
     }))
 }
 
-fn write_host(conn: &Connection, host: &Host) -> rusqlite::Result<()> {
+fn write_host(conn: &Connection, host: &MachineIdentity) -> rusqlite::Result<()> {
     set_meta(conn, "host_name", Some(&host.name))?;
     set_meta(conn, "host_machine_id", host.machine_id.as_deref())?;
     set_meta(conn, "host_boot_id", host.kernel_boot_id.as_deref())
@@ -249,8 +254,8 @@ fn set_meta(conn: &Connection, name: &str, value: Option<&str>) -> rusqlite::Res
 mod tests {
     use super::*;
 
-    fn elsewhere() -> Host {
-        Host {
+    fn elsewhere() -> MachineIdentity {
+        MachineIdentity {
             machine_id: Some("0123".to_owned()),
             kernel_boot_id: Some("4567".to_owned()),
             name: "far-away".to_owned(),

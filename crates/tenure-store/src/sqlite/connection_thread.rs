@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
 use tokio::sync::oneshot;
 
 use super::connect::Database;
-use super::errors::{self, Stage};
+use super::errors::{self, WriteStage};
 use crate::error::StoreError;
 use crate::machine_identity::random_bytes;
 use crate::rng::SplitMix;
@@ -32,7 +32,7 @@ struct ConnectionThread {
 }
 
 /// A write under way.
-pub(super) struct Session<'a> {
+pub(super) struct WriteSession<'a> {
     pub(super) conn: &'a Connection,
     database: &'a Database,
     rng: &'a mut SplitMix,
@@ -41,18 +41,18 @@ pub(super) struct Session<'a> {
     pub(super) deleted: &'a mut usize,
 }
 
-impl Session<'_> {
+impl WriteSession<'_> {
     /// Tries until no other process is in the way, the caller gives up or patience ends.
     pub(super) fn patiently<T>(
         &mut self,
-        stage: Stage,
+        stage: WriteStage,
         key: &str,
         attempt: impl FnMut() -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         patiently(self.rng, self.given_up, attempt).map_err(|e| self.explain(stage, key, &e))
     }
 
-    pub(super) fn explain(&self, stage: Stage, key: &str, e: &rusqlite::Error) -> StoreError {
+    pub(super) fn explain(&self, stage: WriteStage, key: &str, e: &rusqlite::Error) -> StoreError {
         errors::explain(&self.database.place.path, key, stage, e)
     }
 
@@ -77,17 +77,17 @@ impl Session<'_> {
 }
 
 /// The caller's end of the thread.
-pub(super) struct Worker {
+pub(super) struct ConnectionHandle {
     jobs: mpsc::Sender<Job>,
 }
 
-impl fmt::Debug for Worker {
+impl fmt::Debug for ConnectionHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Worker")
     }
 }
 
-impl Worker {
+impl ConnectionHandle {
     /// Opens a connection and starts its thread. The thread ends when the worker is dropped.
     pub(super) fn start(name: &str, database: &Arc<Database>) -> Result<Self, StoreError> {
         let mut seed = [0; 8];
@@ -125,7 +125,7 @@ impl Worker {
             let conn = &desk.conn;
             patiently(&mut desk.rng, given_up, || read(conn)).map_err(|e| {
                 let path = &desk.database.place.path;
-                errors::explain(path, &key, Stage::BeforeCommit, &e)
+                errors::explain(path, &key, WriteStage::BeforeCommit, &e)
             })
         });
         answer.await.unwrap_or_else(|| Err(gone()))
@@ -134,11 +134,11 @@ impl Worker {
     /// Writes.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+        write: impl FnOnce(&mut WriteSession<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let answer = self.call(move |desk, given_up| {
             desk.database.place.check_unmoved()?;
-            write(&mut Session {
+            write(&mut WriteSession {
                 conn: &desk.conn,
                 database: &desk.database,
                 rng: &mut desk.rng,

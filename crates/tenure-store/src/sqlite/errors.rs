@@ -8,7 +8,7 @@ use crate::error::StoreError;
 
 /// How far a write had come when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum WriteStage {
     /// Nothing but a read, or a write whose transaction was not yet committed.
     BeforeCommit,
     /// The commit itself may have failed halfway.
@@ -24,7 +24,12 @@ pub(super) fn is_busy(e: &rusqlite::Error) -> bool {
 }
 
 /// The error as the caller of a store sees it. `key` is what was asked for, if it was one thing.
-pub(super) fn explain(path: &Path, key: &str, stage: Stage, e: &rusqlite::Error) -> StoreError {
+pub(super) fn explain(
+    path: &Path,
+    key: &str,
+    stage: WriteStage,
+    e: &rusqlite::Error,
+) -> StoreError {
     let path = path.display();
     match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
@@ -48,13 +53,15 @@ pub(super) fn explain(path: &Path, key: &str, stage: Stage, e: &rusqlite::Error)
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig) => StoreError::denied(format!(
             "database {path} rejects the value of key {key:?}: {e}"
         )),
-        Some(ErrorCode::DatabaseCorrupt) if !key.is_empty() && stage == Stage::BeforeCommit => {
+        Some(ErrorCode::DatabaseCorrupt)
+            if !key.is_empty() && stage == WriteStage::BeforeCommit =>
+        {
             StoreError::corrupt(key, format!("database {path} is damaged at this key ({e})"))
         }
         Some(ErrorCode::DatabaseCorrupt) => StoreError::denied(format!(
             "database {path} is damaged ({e}); restore it from a backup, then run `tenure keyspace bump-generation --all`"
         )),
-        _ if stage == Stage::Commit => {
+        _ if stage == WriteStage::Commit => {
             StoreError::unknown(format!("writing to database {path} failed: {e}"))
         }
         _ => StoreError::unavailable(format!("database {path}: {e}")),
@@ -66,22 +73,22 @@ mod tests {
     use super::*;
     use rusqlite::ffi;
 
-    fn explained(code: i32, stage: Stage) -> StoreError {
+    fn explained(code: i32, stage: WriteStage) -> StoreError {
         let e = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
         explain(Path::new("/data/shop.db"), "k", stage, &e)
     }
 
     #[test]
     fn a_lock_held_elsewhere_means_nothing_was_written() {
-        let e = explained(ffi::SQLITE_BUSY_SNAPSHOT, Stage::Commit);
+        let e = explained(ffi::SQLITE_BUSY_SNAPSHOT, WriteStage::Commit);
         assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
     }
 
     #[test]
     fn an_io_error_is_unknown_at_commit_and_harmless_before() {
-        let at = explained(ffi::SQLITE_IOERR_FSYNC, Stage::Commit);
+        let at = explained(ffi::SQLITE_IOERR_FSYNC, WriteStage::Commit);
         assert!(matches!(at, StoreError::Unknown { .. }), "{at}");
-        let before = explained(ffi::SQLITE_IOERR_READ, Stage::BeforeCommit);
+        let before = explained(ffi::SQLITE_IOERR_READ, WriteStage::BeforeCommit);
         assert!(matches!(before, StoreError::Unavailable { .. }), "{before}");
     }
 
@@ -92,7 +99,7 @@ mod tests {
             ffi::SQLITE_CANTOPEN,
             ffi::SQLITE_NOTADB,
         ] {
-            let e = explained(code, Stage::Commit);
+            let e = explained(code, WriteStage::Commit);
             assert!(matches!(e, StoreError::Denied { .. }), "{e}");
             assert!(e.to_string().contains("/data/shop.db"), "{e}");
         }
@@ -100,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_as_such() {
-        let e = explained(ffi::SQLITE_FULL, Stage::Commit);
+        let e = explained(ffi::SQLITE_FULL, WriteStage::Commit);
         assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
         assert!(e.to_string().contains("no space left"), "{e}");
     }
 
     #[test]
     fn damage_names_the_key_that_was_asked_for() {
-        let e = explained(ffi::SQLITE_CORRUPT, Stage::BeforeCommit);
+        let e = explained(ffi::SQLITE_CORRUPT, WriteStage::BeforeCommit);
         assert!(matches!(e, StoreError::Corrupt { ref key, .. } if key == "k"));
     }
 }

@@ -23,13 +23,13 @@ use tenure_core::ids::Revision;
 
 use connect::Database;
 pub use connect::HostCheck;
-use connection_thread::Worker;
-use watcher::Hub;
+use connection_thread::ConnectionHandle;
+use watcher::WatcherHandle;
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
-    ClockScope, Delete, DeleteIf, Entry, Keys, Listing, Put, PutIf, Store, StoreInfo,
+    ClockScope, Delete, DeleteIf, Entry, KeyPage, Listing, Put, PutIf, Store, StoreInfo,
 };
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
@@ -41,9 +41,9 @@ const BATCH_KEYS: usize = 500;
 pub struct SqliteStore {
     info: StoreInfo,
     database: Arc<Database>,
-    reader: Worker,
-    writer: Worker,
-    hub: Arc<Mutex<Option<Hub>>>,
+    reader: ConnectionHandle,
+    writer: ConnectionHandle,
+    hub: Arc<Mutex<Option<WatcherHandle>>>,
 }
 
 impl SqliteStore {
@@ -72,12 +72,12 @@ impl SqliteStore {
     fn connected(
         info: StoreInfo,
         database: Arc<Database>,
-        hub: Arc<Mutex<Option<Hub>>>,
+        hub: Arc<Mutex<Option<WatcherHandle>>>,
     ) -> Result<Self, StoreError> {
         Ok(Self {
             info,
-            reader: Worker::start("tenure-sqlite-read", &database)?,
-            writer: Worker::start("tenure-sqlite-write", &database)?,
+            reader: ConnectionHandle::start("tenure-sqlite-read", &database)?,
+            writer: ConnectionHandle::start("tenure-sqlite-write", &database)?,
             database,
             hub,
         })
@@ -178,7 +178,7 @@ impl Store for SqliteStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         let (asked, after) = (prefix.to_owned(), after.map(ToOwned::to_owned));
         let read = self.reader.read(prefix, move |conn| {
             sql::keys(conn, &asked, after.as_deref(), limit)
@@ -201,7 +201,7 @@ impl Store for SqliteStore {
             let mut hub = hub.lock().unwrap_or_else(PoisonError::into_inner);
             let hub = match &mut *hub {
                 Some(hub) => hub,
-                none => none.insert(Hub::start(&database)?),
+                none => none.insert(WatcherHandle::start(&database)?),
             };
             Ok(hub.subscribe(&prefix, from))
         });

@@ -6,11 +6,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
 use tenure_core::ids::{Revision, Version};
 
-use super::connection_thread::Session;
-use super::errors::Stage;
+use super::connection_thread::WriteSession;
+use super::errors::WriteStage;
 use crate::error::StoreError;
-use crate::store::{Delete, DeleteIf, Entry, Expect, Keys, Listing, Put, PutIf};
-use crate::watch::{Batch, Change};
+use crate::store::{Delete, DeleteIf, Entry, Expect, KeyPage, Listing, Put, PutIf};
+use crate::watch::{Change, ChangeBatch};
 
 const CREATE: &str = "
     INSERT INTO kv (key, value, version) VALUES (?1, ?2, (SELECT revision + 1 FROM counter))
@@ -54,15 +54,15 @@ pub(super) fn revision(conn: &Connection) -> rusqlite::Result<Revision> {
 }
 
 /// Where the store's history stands, and from where on it can be replayed.
-pub(super) struct Counter {
+pub(super) struct HistoryPosition {
     pub(super) revision: Revision,
     pub(super) gap: Revision,
 }
 
-pub(super) fn counter(conn: &Connection) -> rusqlite::Result<Counter> {
+pub(super) fn counter(conn: &Connection) -> rusqlite::Result<HistoryPosition> {
     let mut read = conn.prepare_cached("SELECT revision, gap FROM counter")?;
     read.query_row([], |r| {
-        Ok(Counter {
+        Ok(HistoryPosition {
             revision: Revision(r.get::<_, i64>(0)?.cast_unsigned()),
             gap: Revision(r.get::<_, i64>(1)?.cast_unsigned()),
         })
@@ -106,13 +106,13 @@ pub(super) fn keys(
     prefix: &str,
     after: Option<&str>,
     limit: usize,
-) -> rusqlite::Result<Keys> {
+) -> rusqlite::Result<KeyPage> {
     let mut read = conn.prepare_cached(if after.is_some() { KEYS } else { FIRST_KEYS })?;
     let mut rows = match after {
         Some(after) => read.query(params![prefix, after])?,
         None => read.query([prefix])?,
     };
-    let mut page = Keys::default();
+    let mut page = KeyPage::default();
     while let Some(row) = rows.next()? {
         let ValueRef::Text(bytes) = row.get_ref(0)? else {
             continue;
@@ -138,10 +138,10 @@ pub(super) fn changes(
     conn: &Connection,
     after: Revision,
     limit: usize,
-) -> rusqlite::Result<Option<Batch>> {
+) -> rusqlite::Result<Option<ChangeBatch>> {
     let mut read = conn.prepare_cached(CHANGES)?;
     let mut rows = read.query(params![after.0.cast_signed(), limit as i64])?;
-    let mut batch = Batch {
+    let mut batch = ChangeBatch {
         changes: Vec::new(),
         upto: after,
     };
@@ -179,9 +179,9 @@ fn change(row: &Row<'_>) -> rusqlite::Result<Option<Change>> {
 }
 
 /// One statement, one transaction, one fsync.
-pub(super) fn put_if(session: &mut Session<'_>, put: &PutIf) -> Result<Put, StoreError> {
+pub(super) fn put_if(session: &mut WriteSession<'_>, put: &PutIf) -> Result<Put, StoreError> {
     let conn = session.conn;
-    let answer = session.patiently(Stage::Commit, &put.key, || put_one(conn, put))?;
+    let answer = session.patiently(WriteStage::Commit, &put.key, || put_one(conn, put))?;
     if matches!(answer, Put::Won(_)) {
         session.announce();
     }
@@ -189,11 +189,11 @@ pub(super) fn put_if(session: &mut Session<'_>, put: &PutIf) -> Result<Put, Stor
 }
 
 pub(super) fn delete_if(
-    session: &mut Session<'_>,
+    session: &mut WriteSession<'_>,
     delete: &DeleteIf,
 ) -> Result<Delete, StoreError> {
     let conn = session.conn;
-    let answer = session.patiently(Stage::Commit, &delete.key, || delete_one(conn, delete))?;
+    let answer = session.patiently(WriteStage::Commit, &delete.key, || delete_one(conn, delete))?;
     if answer == Delete::Won {
         session.announce();
     }
@@ -249,20 +249,20 @@ fn returned(
 
 /// Several writes in one transaction. Either all were tried and committed, or none was.
 pub(super) fn transaction<Q, A>(
-    session: &mut Session<'_>,
+    session: &mut WriteSession<'_>,
     questions: &[Q],
     one: fn(&Connection, &Q) -> rusqlite::Result<A>,
 ) -> Result<Vec<A>, StoreError> {
     let conn = session.conn;
-    session.patiently(Stage::BeforeCommit, "", || {
+    session.patiently(WriteStage::BeforeCommit, "", || {
         conn.execute_batch("BEGIN IMMEDIATE")
     })?;
     let answers: rusqlite::Result<Vec<A>> = questions.iter().map(|q| one(conn, q)).collect();
     let (stage, result) = match answers {
-        Err(e) => (Stage::BeforeCommit, Err(e)),
+        Err(e) => (WriteStage::BeforeCommit, Err(e)),
         Ok(answers) => {
             let committed = conn.execute_batch("COMMIT");
-            (Stage::Commit, committed.map(|()| answers))
+            (WriteStage::Commit, committed.map(|()| answers))
         }
     };
     match result {
@@ -282,9 +282,9 @@ pub(super) fn transaction<Q, A>(
 }
 
 /// Forgets all but the newest `keep` deletions.
-pub(super) fn purge(session: &mut Session<'_>, keep: usize) -> Result<(), StoreError> {
+pub(super) fn purge(session: &mut WriteSession<'_>, keep: usize) -> Result<(), StoreError> {
     let conn = session.conn;
-    session.patiently(Stage::Commit, "", || {
+    session.patiently(WriteStage::Commit, "", || {
         conn.prepare_cached(PURGE)?.execute([keep as i64])
     })?;
     *session.deleted = 0;
@@ -293,7 +293,7 @@ pub(super) fn purge(session: &mut Session<'_>, keep: usize) -> Result<(), StoreE
 }
 
 /// Counts deletions and purges after many. That it fails now and then does no harm: the next time will do.
-pub(super) fn purge_now_and_then(session: &mut Session<'_>, deleted: usize, keep: usize) {
+pub(super) fn purge_now_and_then(session: &mut WriteSession<'_>, deleted: usize, keep: usize) {
     *session.deleted += deleted;
     if *session.deleted >= PURGE_EVERY
         && let Err(e) = purge(session, keep)

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::ids::Version;
 
-use super::change_signal::{Ear, Signal};
+use super::change_signal::{ChangeListener, WaitEnd};
 use super::*;
 use crate::watch::{Change, WatchEnd};
 
@@ -214,9 +214,9 @@ async fn a_writer_that_does_not_announce_its_commits_is_noticed_all_the_same() {
 async fn every_commit_is_announced_once_it_can_be_seen() {
     let fixture = Fixture::new().await;
     let version = fixture.create("k").await;
-    let (mut ear, _waker) = Ear::open(&fixture.store.database.place.wal()).unwrap();
+    let (mut ear, _waker) = ChangeListener::open(&fixture.store.database.place.wal()).unwrap();
     let patience = Duration::from_secs(5);
-    let announced = |ear: &mut Ear| ear.wait(patience) == Signal::Committed;
+    let announced = |ear: &mut ChangeListener| ear.wait(patience) == WaitEnd::Committed;
 
     fixture.create("single").await;
     assert!(announced(&mut ear), "a put");
@@ -226,7 +226,7 @@ async fn every_commit_is_announced_once_it_can_be_seen() {
     fixture.delete("k", version).await;
     assert!(announced(&mut ear), "a delete");
     fixture.store.get("single").await.unwrap();
-    assert_eq!(ear.wait(Duration::ZERO), Signal::Silence, "a read");
+    assert_eq!(ear.wait(Duration::ZERO), WaitEnd::Silence, "a read");
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn without_notification_changes_are_found_by_looking() {
     let fixture = Fixture::new().await;
     let database = &fixture.store.database;
     let conn = database.connect().unwrap();
-    let deaf = Hub::start_with(database, conn, |_| Ear::deaf()).unwrap();
+    let deaf = WatcherHandle::start_with(database, conn, |_| ChangeListener::deaf()).unwrap();
     let mut watch = deaf.subscribe("", Revision(0)).await.unwrap();
     let mut worst = Duration::ZERO;
     for n in 0..10 {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tenure_core::ids::Revision;
 
-use super::change_signal::{BLIND_LOOK, Ear, SAFETY_LOOK, Signal, Waker};
+use super::change_signal::{BLIND_LOOK, ChangeListener, SAFETY_LOOK, WaitEnd, Waker};
 use super::connect::Database;
-use super::errors::{self, Stage};
-use super::sql::{self, Counter};
+use super::errors::{self, WriteStage};
+use super::sql::{self, HistoryPosition};
 use crate::error::StoreError;
 use crate::fanout::{Subscription, Watcher, Watchers};
 use crate::watch::Watch;
@@ -25,27 +25,29 @@ const SETTLING: Duration = Duration::from_millis(200);
 const SETTLING_LOOK: Duration = Duration::from_millis(10);
 
 /// The caller's end of the thread. The thread ends when this is dropped.
-pub(super) struct Hub {
+pub(super) struct WatcherHandle {
     subscriptions: Option<mpsc::Sender<Subscription>>,
     waker: Waker,
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for WatcherHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hub")
     }
 }
 
-impl Hub {
+impl WatcherHandle {
     pub(super) fn start(database: &Arc<Database>) -> Result<Self, StoreError> {
         let conn = database.connect()?;
-        Self::start_with(database, conn, |database| Ear::open(&database.place.wal()))
+        Self::start_with(database, conn, |database| {
+            ChangeListener::open(&database.place.wal())
+        })
     }
 
     pub(super) fn start_with(
         database: &Arc<Database>,
         conn: Connection,
-        ear: impl FnOnce(&Database) -> std::io::Result<(Ear, Waker)>,
+        ear: impl FnOnce(&Database) -> std::io::Result<(ChangeListener, Waker)>,
     ) -> Result<Self, StoreError> {
         let broken = |e: std::io::Error| {
             StoreError::unavailable(format!(
@@ -54,8 +56,8 @@ impl Hub {
         };
         // Reading once makes SQLite open its log, which is what the ear listens to.
         let path = &database.place.path;
-        let counter =
-            sql::counter(&conn).map_err(|e| errors::explain(path, "", Stage::BeforeCommit, &e))?;
+        let counter = sql::counter(&conn)
+            .map_err(|e| errors::explain(path, "", WriteStage::BeforeCommit, &e))?;
         let (ear, waker) = ear(database).map_err(broken)?;
         let (subscriptions, incoming) = mpsc::channel();
         let thread = WatchThread {
@@ -93,7 +95,7 @@ impl Hub {
     }
 }
 
-impl Drop for Hub {
+impl Drop for WatcherHandle {
     fn drop(&mut self) {
         self.subscriptions = None;
         self.waker.wake();
@@ -103,7 +105,7 @@ impl Drop for Hub {
 struct WatchThread {
     database: Arc<Database>,
     conn: Connection,
-    ear: Ear,
+    ear: ChangeListener,
     incoming: mpsc::Receiver<Subscription>,
     watchers: Watchers,
     /// Everything up to here has been told.
@@ -119,11 +121,11 @@ impl WatchThread {
         loop {
             let patience = self.patience();
             let signal = self.ear.wait(patience);
-            if signal == Signal::Written {
+            if signal == WaitEnd::Written {
                 self.settling = Some(Instant::now() + SETTLING);
             }
             // Right after a write there is mostly nothing to see yet; but a log that never rests must not put looking off for ever.
-            let early = signal == Signal::Written && self.looked.elapsed() < SETTLING_LOOK;
+            let early = signal == WaitEnd::Written && self.looked.elapsed() < SETTLING_LOOK;
             if !early
                 && !self.watchers.are_gone()
                 && let Err(e) = self.look()
@@ -169,14 +171,14 @@ impl WatchThread {
             }
             Err(e) => {
                 let path = &self.database.place.path;
-                Err(errors::explain(path, "", Stage::BeforeCommit, &e))
+                Err(errors::explain(path, "", WriteStage::BeforeCommit, &e))
             }
         }
     }
 
     fn read_news(&mut self) -> rusqlite::Result<bool> {
         let _snapshot = self.conn.unchecked_transaction()?;
-        let Counter { revision, gap } = sql::counter(&self.conn)?;
+        let HistoryPosition { revision, gap } = sql::counter(&self.conn)?;
         if self.seen < gap || revision < self.seen {
             self.seen = revision;
             self.watchers.gap();
@@ -201,7 +203,7 @@ impl WatchThread {
     fn replay(&mut self, watcher: Watcher, from: Revision) -> Result<(), StoreError> {
         let read = || -> rusqlite::Result<bool> {
             let _snapshot = self.conn.unchecked_transaction()?;
-            let Counter { revision, gap } = sql::counter(&self.conn)?;
+            let HistoryPosition { revision, gap } = sql::counter(&self.conn)?;
             if from < gap || from > revision {
                 watcher.gap();
                 return Ok(false);
@@ -225,7 +227,7 @@ impl WatchThread {
             }
             Err(e) => {
                 let path = &self.database.place.path;
-                Err(errors::explain(path, "", Stage::BeforeCommit, &e))
+                Err(errors::explain(path, "", WriteStage::BeforeCommit, &e))
             }
         }
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure_store::servers::etcd::{Etcd, Release};
-use tenure_store::servers::proxy::{Flow, Proxy};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
 use tenure_store::{LeaseId, LeaseState, PutIf, Store, StoreError, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
 async fn started() -> (Etcd, Arc<dyn Store>) {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let store = open(&etcd.url("shop")).await.unwrap();
     (etcd, store)
 }
@@ -77,7 +77,7 @@ async fn a_server_that_is_down_is_told_at_once_with_the_way_out() {
 
 #[tokio::test]
 async fn a_store_whose_server_is_away_does_not_open_and_says_why_until_it_runs() {
-    let mut etcd = Etcd::start(Release::V3_4);
+    let mut etcd = Etcd::start(EtcdRelease::V3_4);
     etcd.kill(0);
     let e = bounded(open(&etcd.url("shop"))).await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e:?}");
@@ -96,12 +96,12 @@ async fn a_store_whose_server_is_away_does_not_open_and_says_why_until_it_runs()
 
 #[tokio::test]
 async fn a_write_cut_off_on_its_way_back_is_unknown_and_found_by_reading() {
-    let etcd = Etcd::start(Release::V3_4);
-    let proxy = Proxy::start(([127, 0, 0, 1], etcd.port(0)).into());
+    let etcd = Etcd::start(EtcdRelease::V3_4);
+    let proxy = TcpProxy::start(([127, 0, 0, 1], etcd.port(0)).into());
     let url = format!("etcd://{}/shop", proxy.address());
     let store = open(&url).await.unwrap();
     create(&*store, "before").await;
-    proxy.to_client(Flow::Hold);
+    proxy.to_client(TrafficMode::Hold);
     let direct = open(&etcd.url("shop")).await.unwrap();
     let from = direct.revision().await.unwrap();
     let mut watch = direct.watch("", from).await.unwrap();
@@ -128,8 +128,8 @@ async fn a_write_cut_off_on_its_way_back_is_unknown_and_found_by_reading() {
 
 #[tokio::test]
 async fn a_connection_that_loses_everything_is_given_up_by_calls_that_are_dropped() {
-    let etcd = Etcd::start(Release::V3_4);
-    let proxy = Proxy::start(([127, 0, 0, 1], etcd.port(0)).into());
+    let etcd = Etcd::start(EtcdRelease::V3_4);
+    let proxy = TcpProxy::start(([127, 0, 0, 1], etcd.port(0)).into());
     let url = format!("etcd://{}/shop", proxy.address());
     let store = open(&url).await.unwrap();
     create(&*store, "before").await;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
 use tenure_store::{PutIf, Revision, Store, WatchEnd, open};
 
 use super::{bounded, create};
 
 async fn started() -> (Etcd, Arc<dyn Store>) {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let store = open(&etcd.url("shop")).await.unwrap();
     (etcd, store)
 }

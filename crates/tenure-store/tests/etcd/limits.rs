@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_store::servers::etcd::{Etcd, Options, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdOptions, EtcdRelease};
 use tenure_store::{LeaseId, LeaseState, Put, PutIf, StoreError, open};
 
 use super::denial;
 
 #[tokio::test]
 async fn a_full_database_is_told_with_the_way_out_and_recovers() {
-    let options = Options::new(Release::V3_4);
+    let options = EtcdOptions::new(EtcdRelease::V3_4);
     let etcd = options.arg("--quota-backend-bytes=8388608").start();
     let store = open(&etcd.url("shop")).await.unwrap();
     let leases = store.leases().unwrap();
@@ -47,7 +47,7 @@ async fn a_full_database_is_told_with_the_way_out_and_recovers() {
 
 #[tokio::test]
 async fn a_value_that_is_too_large_is_refused_by_name_and_its_neighbours_are_written() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let store = open(&etcd.url("shop")).await.unwrap();
     for size in [1600 << 10, 3 << 20] {
         let put = PutIf::create("huge", vec![0; size]);
@@ -64,7 +64,7 @@ async fn a_value_that_is_too_large_is_refused_by_name_and_its_neighbours_are_wri
 
 #[tokio::test]
 async fn a_batch_with_one_lease_that_is_gone_writes_the_others() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let store = open(&etcd.url("shop")).await.unwrap();
     let mut puts: Vec<PutIf> = (0..5)
         .map(|n| PutIf::create(format!("k/{n}"), *b"v"))
@@ -83,7 +83,7 @@ async fn a_batch_with_one_lease_that_is_gone_writes_the_others() {
 
 #[tokio::test]
 async fn a_batch_that_names_a_key_twice_applies_both_in_order() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let store = open(&etcd.url("shop")).await.unwrap();
     let puts = vec![
         PutIf::create("k", *b"first"),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_store::servers::etcd::{Etcd, Options, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdOptions, EtcdRelease};
 use tenure_store::{LeaseId, LeaseState, PutIf, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
 fn three() -> Etcd {
     // Quicker to elect than as it comes, by half.
-    let options = Options::new(Release::V3_4).members(3);
+    let options = EtcdOptions::new(EtcdRelease::V3_4).members(3);
     let options = options.arg("--heartbeat-interval=50");
     options.arg("--election-timeout=500").start()
 }

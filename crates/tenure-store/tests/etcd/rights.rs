@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
 use tenure_store::{LeaseId, LeaseState, Put, PutIf, Revision, open};
 
 use super::{bounded, create, denial};
 
 /// The commands of docs/stores/etcd.md, and two users who may do less.
-fn guarded(release: Release) -> Etcd {
+fn guarded(release: EtcdRelease) -> Etcd {
     let etcd = Etcd::start(release);
     for command in [
         "user add root:rootpw",
@@ -38,7 +38,7 @@ fn url(etcd: &Etcd, login: &str) -> String {
     format!("etcd://{login}@{}/shop", etcd.endpoint(0))
 }
 
-async fn the_documented_role_is_enough(release: Release) {
+async fn the_documented_role_is_enough(release: EtcdRelease) {
     let etcd = guarded(release);
     let store = open(&url(&etcd, "tenure:secret-1")).await.unwrap();
     let leases = store.leases().unwrap();
@@ -72,17 +72,17 @@ async fn the_documented_role_is_enough(release: Release) {
 
 #[tokio::test]
 async fn the_documented_role_is_enough_on_3_4() {
-    the_documented_role_is_enough(Release::V3_4).await;
+    the_documented_role_is_enough(EtcdRelease::V3_4).await;
 }
 
 #[tokio::test]
 async fn the_documented_role_is_enough_on_3_5() {
-    the_documented_role_is_enough(Release::V3_5).await;
+    the_documented_role_is_enough(EtcdRelease::V3_5).await;
 }
 
 #[tokio::test]
 async fn who_may_not_is_told_which_right_is_missing() {
-    let etcd = guarded(Release::V3_4);
+    let etcd = guarded(EtcdRelease::V3_4);
     let reason = denial(open(&url(&etcd, "tenure:wrong")).await);
     assert!(
         reason.contains("rejects this user and password"),
@@ -122,7 +122,7 @@ async fn who_may_not_is_told_which_right_is_missing() {
 
 #[tokio::test]
 async fn a_token_that_the_server_forgot_is_asked_for_anew_without_a_word() {
-    let mut etcd = guarded(Release::V3_4);
+    let mut etcd = guarded(EtcdRelease::V3_4);
     let store = open(&url(&etcd, "tenure:secret-1")).await.unwrap();
     create(&*store, "before").await;
     // Tokens of the simple kind are in the server's memory alone.
@@ -141,7 +141,7 @@ async fn a_token_that_the_server_forgot_is_asked_for_anew_without_a_word() {
 
 #[tokio::test]
 async fn a_user_is_no_trouble_to_a_server_that_asks_for_none() {
-    let etcd = Etcd::start(Release::V3_4);
+    let etcd = Etcd::start(EtcdRelease::V3_4);
     let store = open(&url(&etcd, "tenure:secret-1")).await.unwrap();
     create(&*store, "k").await;
 }

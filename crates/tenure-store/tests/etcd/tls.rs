@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 use tempfile::TempDir;
-use tenure_store::servers::etcd::{Etcd, Options, Release, Tls};
+use tenure_store::servers::etcd::{Etcd, EtcdOptions, EtcdRelease, TlsFiles};
 use tenure_store::{StoreError, open};
 
 use super::{create, denial};
@@ -54,12 +54,12 @@ impl Papers {
 }
 
 fn guarded(papers: &Papers) -> Etcd {
-    let tls = Tls {
+    let tls = TlsFiles {
         ca: papers.path("ca.pem"),
         cert: papers.path("server.pem"),
         key: papers.path("server.key"),
     };
-    Options::new(Release::V3_4).tls(tls).start()
+    EtcdOptions::new(EtcdRelease::V3_4).tls(tls).start()
 }
 
 #[tokio::test]

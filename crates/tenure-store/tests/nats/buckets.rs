@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_store::diagnose::Level;
-use tenure_store::servers::nats::{Nats, Options, Release};
+use tenure_store::servers::nats::{Nats, NatsOptions, NatsRelease};
 use tenure_store::{PutIf, describe, open, open_existing};
 
 use super::{bounded, create, denial};
@@ -37,7 +37,7 @@ async fn the_default_ttl_outlasts_an_election_where_there_can_be_one() {
     let nats = Nats::start();
     let store = open(&nats.url("shop")).await.unwrap();
     assert_eq!(store.info().default_ttl, single);
-    let nats = Options::new().members(3).start();
+    let nats = NatsOptions::new().members(3).start();
     let url = nats.url("shop");
     let store = open(&url).await.unwrap();
     assert_eq!(store.info().default_ttl, replicated);
@@ -97,7 +97,7 @@ async fn a_bucket_that_somebody_made_is_used_if_it_keeps_what_is_written() {
 
 #[tokio::test]
 async fn a_server_without_jetstream_is_told_as_such() {
-    let nats = Options::new().without_jetstream().start();
+    let nats = NatsOptions::new().without_jetstream().start();
     let reason = denial(bounded(open(&nats.url("shop"))).await);
     assert!(
         reason.contains("no JetStream") && reason.contains("-js"),
@@ -107,7 +107,7 @@ async fn a_server_without_jetstream_is_told_as_such() {
 
 #[tokio::test]
 async fn a_server_that_is_too_old_is_told_as_such() {
-    let nats = Options::new().release(Release::V2_9).start();
+    let nats = NatsOptions::new().release(NatsRelease::V2_9).start();
     let reason = denial(bounded(open(&nats.url("shop"))).await);
     assert!(
         reason.contains("version 2.9") && reason.contains("use 2.10"),
@@ -136,7 +136,7 @@ async fn a_server_is_examined_down_to_its_fsync_interval() {
             "before a write is confirmed",
         ),
     ] {
-        let nats = Options::new().storage(storage).start();
+        let nats = NatsOptions::new().storage(storage).start();
         let url = format!("{}?monitor=127.0.0.1:{}", nats.url("shop"), nats.monitor(0));
         let store = open(&url).await.unwrap();
         let found = store.examine().await.unwrap();

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tenure_store::conformance::{Subject, in_turn};
-use tenure_store::servers::nats::{Nats, Options};
+use tenure_store::conformance::{StoreUnderTest, in_turn};
+use tenure_store::servers::nats::{Nats, NatsOptions};
 use tenure_store::{Store, open};
 
 struct Bucket(String);
 
 #[async_trait]
-impl Subject for Bucket {
+impl StoreUnderTest for Bucket {
     async fn open(&self) -> Arc<dyn Store> {
         open(&self.0).await.unwrap()
     }
 }
 
 async fn passes_on(nats: &Nats) {
-    in_turn(async |check| Box::new(Bucket(nats.url(check))) as Box<dyn Subject>).await;
+    in_turn(async |check| Box::new(Bucket(nats.url(check))) as Box<dyn StoreUnderTest>).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +27,7 @@ async fn one_server_passes_the_suite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_with_three_copies_pass_the_suite() {
-    let nats = Options::new().members(3).start();
+    let nats = NatsOptions::new().members(3).start();
     passes_on(&nats).await;
     let info = "$JS.API.STREAM.INFO.KV_racing_creates_have_one_winner";
     let info = nats.ask(info, &serde_json::json!({}));

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 use tenure_store::open;
-use tenure_store::servers::nats::Options;
+use tenure_store::servers::nats::NatsOptions;
 
 use super::{bounded, create, denial};
 
@@ -62,7 +62,7 @@ async fn a_credentials_file_says_who_one_is() {
         system.public_key(),
         account(&operator, &system, 0),
     );
-    let nats = Options::new().more(&config).start();
+    let nats = NatsOptions::new().more(&config).start();
     let dir = tempfile::tempdir().unwrap();
     let url = |name: &str, text: &str| {
         let path = dir.path().join(name);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_store::servers::nats::Nats;
-use tenure_store::servers::proxy::{Flow, Proxy};
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
 use tenure_store::{PutIf, Store, StoreError, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
@@ -16,9 +16,9 @@ async fn started() -> (Nats, Arc<dyn Store>) {
 }
 
 /// A store that comes to its server through a proxy.
-async fn proxied() -> (Nats, Proxy, Arc<dyn Store>) {
+async fn proxied() -> (Nats, TcpProxy, Arc<dyn Store>) {
     let nats = Nats::start();
-    let proxy = Proxy::start(([127, 0, 0, 1], nats.port(0)).into());
+    let proxy = TcpProxy::start(([127, 0, 0, 1], nats.port(0)).into());
     let store = open(&format!("nats://{}/shop", proxy.address())).await;
     (nats, proxy, store.unwrap())
 }
@@ -108,7 +108,7 @@ async fn a_store_whose_server_is_away_does_not_open_and_says_why_until_it_runs()
 async fn a_write_cut_off_on_its_way_back_is_unknown_and_found_by_reading() {
     let (nats, proxy, store) = proxied().await;
     create(&*store, "before").await;
-    proxy.to_client(Flow::Hold);
+    proxy.to_client(TrafficMode::Hold);
     let direct = open(&nats.url("shop")).await.unwrap();
     let from = direct.revision().await.unwrap();
     let mut watch = direct.watch("", from).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_watch_on_a_silent_connection_ends_by_itself() {
     let (_nats, proxy, store) = proxied().await;
     let from = store.revision().await.unwrap();
     let mut watch = store.watch("", from).await.unwrap();
-    proxy.to_client(Flow::Lose);
+    proxy.to_client(TrafficMode::Lose);
     // Nobody calls anything: the missing heartbeats tell.
     let end = bounded(watch.next()).await;
     assert!(matches!(end, Err(WatchEnd::Closed { .. })), "{end:?}");

@@ -1,13 +1,13 @@
 //! What NATS does not take: too much in one value, too much in all.
 
-use tenure_store::servers::nats::{Nats, Options};
+use tenure_store::servers::nats::{Nats, NatsOptions};
 use tenure_store::{DeleteIf, Put, PutIf, StoreError, open};
 
 use super::denial;
 
 #[tokio::test]
 async fn a_full_store_is_told_with_the_way_out_and_reads_go_on() {
-    let nats = Options::new().storage("max_file_store: 4MB").start();
+    let nats = NatsOptions::new().storage("max_file_store: 4MB").start();
     let store = open(&nats.url("shop")).await.unwrap();
     let mut won = Vec::new();
     let e = loop {

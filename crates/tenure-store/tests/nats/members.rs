@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure_store::servers::nats::{Nats, Options};
+use tenure_store::servers::nats::{Nats, NatsOptions};
 use tenure_store::{PutIf, Store, StoreError, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
 fn three() -> Nats {
-    Options::new().members(3).start()
+    NatsOptions::new().members(3).start()
 }
 
 /// Opens a new bucket, and waits until its leader accepts writes: an election may follow the creation of a bucket.

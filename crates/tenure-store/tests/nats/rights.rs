@@ -1,6 +1,6 @@
 //! Users and permissions, set up as the documentation has it.
 
-use tenure_store::servers::nats::{Nats, Options};
+use tenure_store::servers::nats::{Nats, NatsOptions};
 use tenure_store::{PutIf, StoreError, open, open_existing};
 
 use super::{bounded, create, denial};
@@ -27,7 +27,7 @@ authorization {
 "#;
 
 fn guarded() -> Nats {
-    Options::new()
+    NatsOptions::new()
         .more(USERS)
         .operator("operator", "op")
         .start()
@@ -89,13 +89,13 @@ async fn who_may_not_is_told_what_and_how_to_change_it() {
 async fn an_account_without_jetstream_is_told_as_such() {
     let accounts = "accounts { with { jetstream: enabled, users: [{ user: a, password: a }] }\n \
                     without { users: [{ user: b, password: b }] } }";
-    let nats = Options::new().more(accounts).operator("a", "a").start();
+    let nats = NatsOptions::new().more(accounts).operator("a", "a").start();
     open(&url(&nats, "a:a")).await.unwrap();
     let reason = denial(bounded(open(&url(&nats, "b:b"))).await);
     assert!(reason.contains("enable JetStream"), "{reason}");
     let small =
         "accounts { small { jetstream: { max_file: 1MB }, users: [{ user: a, password: a }] } }";
-    let nats = Options::new().more(small).operator("a", "a").start();
+    let nats = NatsOptions::new().more(small).operator("a", "a").start();
     let store = open(&url(&nats, "a:a")).await.unwrap();
     let full = loop {
         let key = format!("k/{}", store.revision().await.unwrap().0);

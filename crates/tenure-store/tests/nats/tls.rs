@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 use tempfile::TempDir;
-use tenure_store::servers::nats::{Nats, Options};
+use tenure_store::servers::nats::{Nats, NatsOptions};
 use tenure_store::{Store, StoreError, open};
 
 use super::{bounded, create, denial};
@@ -61,7 +61,7 @@ fn guarded(papers: &Papers) -> Nats {
         file("server.key"),
         file("ca.pem")
     );
-    Options::new().more(&tls).start()
+    NatsOptions::new().more(&tls).start()
 }
 
 #[tokio::test]

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tenure_store::conformance::Subject;
+use tenure_store::conformance::StoreUnderTest;
 use tenure_store::servers::postgres::Postgres;
 use tenure_store::{Store, open};
 
 struct Fresh(Postgres);
 
 #[async_trait]
-impl Subject for Fresh {
+impl StoreUnderTest for Fresh {
     async fn open(&self) -> Arc<dyn Store> {
         open(&self.0.url()).await.unwrap()
     }

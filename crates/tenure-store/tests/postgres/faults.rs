@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::servers::proxy::{Flow, Proxy};
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
 use tenure_store::{PutIf, StoreError, open};
 
 use super::{by_hand, create, until_back};
@@ -11,10 +11,10 @@ use super::{by_hand, create, until_back};
 #[tokio::test]
 async fn while_nothing_comes_back_every_call_ends_and_says_what_is_known() {
     let postgres = Postgres::start();
-    let proxy = Proxy::start(postgres.address());
+    let proxy = TcpProxy::start(postgres.address());
     let store = open(&postgres.url_at(proxy.port())).await.unwrap();
     create(&*store, "a").await;
-    proxy.to_client(Flow::Hold);
+    proxy.to_client(TrafficMode::Hold);
     let begun = Instant::now();
     let read = store.get("a").await.unwrap_err();
     assert!(matches!(read, StoreError::Unavailable { .. }), "{read}");
@@ -40,10 +40,10 @@ async fn while_nothing_comes_back_every_call_ends_and_says_what_is_known() {
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_is_unknown_and_settled_by_reading() {
     let postgres = Postgres::start();
-    let proxy = Proxy::start(postgres.address());
+    let proxy = TcpProxy::start(postgres.address());
     let store = open(&postgres.url_at(proxy.port())).await.unwrap();
     create(&*store, "a").await;
-    proxy.to_client(Flow::Lose);
+    proxy.to_client(TrafficMode::Lose);
     let write = store.put_if(PutIf::create("b", *b"v")).await.unwrap_err();
     assert!(matches!(write, StoreError::Unknown { .. }), "{write}");
     proxy.heal();

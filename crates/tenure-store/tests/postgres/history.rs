@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use tenure_store::postgres::PostgresStore;
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::{Batch, Change, Delete, DeleteIf, Put, PutIf, Store, Watch, WatchEnd, open};
+use tenure_store::{
+    Change, ChangeBatch, Delete, DeleteIf, Put, PutIf, Store, Watch, WatchEnd, open,
+};
 use tokio::time::timeout;
 
 use super::{TIMEOUT, by_hand, create};
 
-async fn next(watch: &mut Watch) -> Batch {
+async fn next(watch: &mut Watch) -> ChangeBatch {
     let next = timeout(TIMEOUT, watch.next()).await;
     next.expect("something is shown")
         .expect("the watch goes on")
 }
 
 /// Follows a watch until it has shown `key`.
-async fn shows(watch: &mut Watch, key: &str) -> Batch {
+async fn shows(watch: &mut Watch, key: &str) -> ChangeBatch {
     loop {
         let batch = next(watch).await;
         if batch.changes.iter().any(|change| change.key() == key) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::servers::proxy::{Flow, Proxy};
-use tenure_store::{Batch, Change, Put, PutIf, Store, StoreError, Watch, WatchEnd, open};
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
+use tenure_store::{Change, ChangeBatch, Put, PutIf, Store, StoreError, Watch, WatchEnd, open};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ impl Writer {
 }
 
 /// Reads a watch as it goes, as everybody should: one that is left lying ends with a gap.
-struct Reader(mpsc::UnboundedReceiver<Result<Batch, WatchEnd>>);
+struct Reader(mpsc::UnboundedReceiver<Result<ChangeBatch, WatchEnd>>);
 
 impl Reader {
     fn start(mut watch: Watch) -> Self {
@@ -170,20 +170,24 @@ async fn a_server_that_stands_still_for_a_while_keeps_its_word() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resets_and_half_open_connections_are_got_over() {
     let postgres = Postgres::start();
-    let proxy = Proxy::start(postgres.address());
+    let proxy = TcpProxy::start(postgres.address());
     let (store, watch, writer) = writing(&postgres.url_at(proxy.port())).await;
-    for break_it in [Proxy::reset, Proxy::half_open, Proxy::reset] {
+    for break_it in [TcpProxy::reset, TcpProxy::half_open, TcpProxy::reset] {
         break_it(&proxy);
         get_through(&store).await;
     }
     settle(&postgres, &store, &writer.stop().await, watch).await;
 }
 
-async fn cut(direction: fn(&Proxy, Flow)) {
+async fn cut(direction: fn(&TcpProxy, TrafficMode)) {
     let postgres = Postgres::start();
-    let proxy = Proxy::start(postgres.address());
+    let proxy = TcpProxy::start(postgres.address());
     let (store, watch, writer) = writing(&postgres.url_at(proxy.port())).await;
-    for (flow, length) in [(Flow::Hold, 200), (Flow::Hold, 1500), (Flow::Lose, 1500)] {
+    for (flow, length) in [
+        (TrafficMode::Hold, 200),
+        (TrafficMode::Hold, 1500),
+        (TrafficMode::Lose, 1500),
+    ] {
         direction(&proxy, flow);
         tokio::time::sleep(Duration::from_millis(length)).await;
         proxy.heal();
@@ -194,15 +198,15 @@ async fn cut(direction: fn(&Proxy, Flow)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_is_cut_both_ways_is_got_over() {
-    cut(Proxy::both_ways).await;
+    cut(TcpProxy::both_ways).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_loses_questions_is_got_over() {
-    cut(Proxy::to_server).await;
+    cut(TcpProxy::to_server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_loses_answers_is_got_over() {
-    cut(Proxy::to_client).await;
+    cut(TcpProxy::to_client).await;
 }

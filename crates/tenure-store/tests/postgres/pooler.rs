@@ -2,7 +2,7 @@
 
 use tenure_store::open;
 use tenure_store::servers::postgres::{PgBouncer, Postgres};
-use tenure_store::servers::proxy::Proxy;
+use tenure_store::servers::proxy::TcpProxy;
 
 use super::{create, refusal};
 
@@ -27,7 +27,7 @@ async fn a_pooler_that_hands_sessions_round_is_refused_with_the_way_out() {
 async fn a_pooler_in_session_mode_and_a_plain_proxy_are_taken() {
     let postgres = Postgres::start();
     let pooler = PgBouncer::start(&postgres, "session");
-    let proxy = Proxy::start(postgres.address());
+    let proxy = TcpProxy::start(postgres.address());
     for port in [pooler.port(), proxy.port()] {
         let store = open(&postgres.url_at(port)).await.unwrap();
         let from = store.revision().await.unwrap();

@@ -1,7 +1,7 @@
 //! Services that must not be used: real ones, and imitations of what others get wrong.
 
 use tenure_store::s3::S3Store;
-use tenure_store::servers::s3::{Kind, OPERATOR, S3};
+use tenure_store::servers::s3::{OPERATOR, S3Service, S3ServiceKind};
 use tenure_store::{PutIf, StoreError, open, open_existing};
 
 use super::imitation::{Fault, Imitation};
@@ -9,7 +9,7 @@ use super::{bounded, create, denial};
 
 #[tokio::test]
 async fn rclone_which_accepts_every_write_is_refused() {
-    let s3 = S3::start_with(Kind::Rclone, &[OPERATOR]);
+    let s3 = S3Service::start_with(S3ServiceKind::Rclone, &[OPERATOR]);
     let reason = denial(bounded(open(&s3.url("x"))).await);
     assert!(
         reason.contains("concurrent writers with If-None-Match: *"),

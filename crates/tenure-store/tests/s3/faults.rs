@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure_store::servers::proxy::{Flow, Proxy};
-use tenure_store::servers::s3::S3;
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
+use tenure_store::servers::s3::S3Service;
 use tenure_store::{Change, PutIf, Revision, Store, StoreError, WatchEnd, open};
 
 use super::{bounded, create, until_it_writes};
 
 /// A store that comes to its service through a proxy.
-async fn proxied() -> (S3, Proxy, Arc<dyn Store>) {
-    let s3 = S3::start();
-    let proxy = Proxy::start(([127, 0, 0, 1], s3.port()).into());
+async fn proxied() -> (S3Service, TcpProxy, Arc<dyn Store>) {
+    let s3 = S3Service::start();
+    let proxy = TcpProxy::start(([127, 0, 0, 1], s3.port()).into());
     let store = open(&s3.url_through(proxy.port(), "shop")).await;
     (s3, proxy, store.unwrap())
 }
 
 #[tokio::test]
 async fn calls_to_a_stopped_service_end_in_time_and_its_writes_are_unknown() {
-    let s3 = S3::start();
+    let s3 = S3Service::start();
     let store = open(&s3.url("shop")).await.unwrap();
     s3.freeze();
     let (put, listed) = tokio::join!(
@@ -38,7 +38,7 @@ async fn calls_to_a_stopped_service_end_in_time_and_its_writes_are_unknown() {
 
 #[tokio::test]
 async fn a_service_that_is_down_is_told_at_once_and_a_watch_goes_on_when_it_is_back() {
-    let mut s3 = S3::start();
+    let mut s3 = S3Service::start();
     let store = open(&s3.url("shop")).await.unwrap();
     let version = create(&*store, "k").await;
     let identity = store.identity().await.unwrap();
@@ -79,7 +79,7 @@ async fn a_service_that_is_down_is_told_at_once_and_a_watch_goes_on_when_it_is_b
 async fn a_write_cut_off_on_its_way_back_is_unknown_and_found_by_reading() {
     let (s3, proxy, store) = proxied().await;
     create(&*store, "before").await;
-    proxy.to_client(Flow::Hold);
+    proxy.to_client(TrafficMode::Hold);
     let direct = open(&s3.url("shop")).await.unwrap();
     let from = direct.list("").await.unwrap().revision;
     let mut watch = direct.watch("", from).await.unwrap();
@@ -119,7 +119,7 @@ async fn connections_that_lose_everything_are_left_by_calls_that_are_dropped() {
 
 #[tokio::test]
 async fn a_watch_from_a_revision_that_this_store_never_gave_out_ends_with_a_gap() {
-    let s3 = S3::start();
+    let s3 = S3Service::start();
     let (a, b) = (
         open(&s3.url("shop")).await.unwrap(),
         open(&s3.url("shop")).await.unwrap(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_store::s3::S3Store;
-use tenure_store::servers::s3::S3;
+use tenure_store::servers::s3::S3Service;
 use tenure_store::{Put, PutIf, Store, StoreError, open};
 
 use super::imitation::{Fault, Imitation};
@@ -100,7 +100,7 @@ async fn one_probe_follows_an_outage_and_the_write_that_causes_it_waits_for_it()
 
 #[tokio::test]
 async fn a_real_service_that_was_killed_and_started_again_is_probed_again() {
-    let mut s3 = S3::start();
+    let mut s3 = S3Service::start();
     let store = S3Store::open(&s3.url("shop")).await.unwrap();
     create(&store, "k").await;
     let before = store.requests().puts;

@@ -1,11 +1,11 @@
 //! Keys and buckets that are not what they should be.
 
-use tenure_store::servers::s3::{BUCKET, Kind, OPERATOR, S3, User};
+use tenure_store::servers::s3::{BUCKET, OPERATOR, S3Service, S3ServiceKind, S3User};
 use tenure_store::{PutIf, open, open_existing};
 
 use super::{bounded, create, denial};
 
-const LOOKER: User = User {
+const LOOKER: S3User = S3User {
     key: "looker",
     secret: "looker-hunter2",
     rights: &["Read", "List"],
@@ -13,7 +13,7 @@ const LOOKER: User = User {
 
 #[tokio::test]
 async fn who_may_only_read_is_told_so_and_may_look() {
-    let s3 = S3::start_with(Kind::Seaweed, &[OPERATOR, LOOKER]);
+    let s3 = S3Service::start_with(S3ServiceKind::Seaweed, &[OPERATOR, LOOKER]);
     let url = s3.url_as(s3.port(), "shop", LOOKER.key);
     let store = open(&s3.url("shop")).await.unwrap();
     create(&*store, "before").await;
@@ -35,7 +35,7 @@ async fn who_may_only_read_is_told_so_and_may_look() {
 
 #[tokio::test]
 async fn wrong_keys_and_missing_buckets_are_told_apart() {
-    let s3 = S3::start();
+    let s3 = S3Service::start();
     let url = s3.url("shop");
     let reason = denial(bounded(open(&url.replace(BUCKET, "elsewhere"))).await);
     assert!(
@@ -59,7 +59,7 @@ async fn wrong_keys_and_missing_buckets_are_told_apart() {
 
 #[tokio::test]
 async fn what_a_bucket_says_of_itself_is_looked_at() {
-    let s3 = S3::start();
+    let s3 = S3Service::start();
     let store = open(&s3.url("shop")).await.unwrap();
     let findings = store.examine().await.unwrap();
     let about: Vec<&str> = findings.iter().map(|f| f.about).collect();

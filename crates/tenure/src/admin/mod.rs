@@ -27,10 +27,10 @@ use tenure_core::time::Time;
 use tenure_core::view::{KeyState, Versioned, View};
 use tenure_store::{Expect, Put, PutIf, Store, StoreError};
 
-pub use moves::Moved;
+pub use moves::MoveStatus;
 pub use nodes::NodeStatus;
 pub use shards::{MAX_META, NewShard, ShardWork};
-pub use tenure_core::members::{Stuck, Unserved};
+pub use tenure_core::members::{UnservedGroup, UnservedReason};
 
 /// How often a race against other writers is run again.
 const CAS_ATTEMPTS: usize = 20;
@@ -139,7 +139,7 @@ impl AdminClient {
 
     /// Returns the shards that are not served and why, by keyspace: those that no node can be given, and those that the nodes report as
     /// not served for longer than three ttl. Quarantined shards are left out. Empty if all is well.
-    pub async fn unserved(&self) -> Result<BTreeMap<KeyspaceName, Vec<Stuck>>, AdminError> {
+    pub async fn unserved(&self) -> Result<BTreeMap<KeyspaceName, Vec<UnservedGroup>>, AdminError> {
         let view = self.snapshot().await?;
         let ended = |session| view.sessions.get(&session).is_none_or(|s| !s.is_live());
         let each = view.keyspaces.iter().map(|(name, _)| {

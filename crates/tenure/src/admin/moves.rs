@@ -16,7 +16,7 @@ use super::{AdminClient, AdminError, CAS_ATTEMPTS, is_over, keyspace, node, not_
 
 /// How a shard that is to move stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum MoveStatus {
     /// Its leader has not begun.
     Waiting,
     /// It is under way; what it is waiting for now.
@@ -119,8 +119,8 @@ impl AdminClient {
         id: &ShardId,
         to: &NodeName,
         limit: Duration,
-        mut tell: impl FnMut(&Moved),
-    ) -> Result<Moved, AdminError> {
+        mut tell: impl FnMut(&MoveStatus),
+    ) -> Result<MoveStatus, AdminError> {
         let mut last = None;
         let done = self
             .until(limit, async |view: &View| {
@@ -132,7 +132,7 @@ impl AdminClient {
                     tell(&standing);
                     last = Some(standing.clone());
                 }
-                let over = matches!(standing, Moved::Done | Moved::CalledOff);
+                let over = matches!(standing, MoveStatus::Done | MoveStatus::CalledOff);
                 Ok(over.then_some(standing))
             })
             .await?;
@@ -200,21 +200,21 @@ impl AdminClient {
     }
 }
 
-fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> Moved {
+fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> MoveStatus {
     use tenure_core::record::MovePhase::{Freezing, Sealed, Warming};
     let owner = record.owner().filter(|o| !is_over(view, o.session));
     let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
     match record.ownership.moving() {
-        Some((_, Warming)) => Moved::UnderWay("the target loads it"),
-        Some((_, Freezing)) => Moved::UnderWay("the owner finishes requests in flight"),
-        Some((_, Sealed)) => Moved::UnderWay("the target takes it"),
-        None if owner.is_some_and(|o| o.node == *to) && serving => Moved::Done,
-        None if owner.is_some_and(|o| o.node == *to) => Moved::UnderWay("the target loads it"),
-        None if record.move_request.is_some() => Moved::Waiting,
+        Some((_, Warming)) => MoveStatus::UnderWay("the target loads it"),
+        Some((_, Freezing)) => MoveStatus::UnderWay("the owner finishes requests in flight"),
+        Some((_, Sealed)) => MoveStatus::UnderWay("the target takes it"),
+        None if owner.is_some_and(|o| o.node == *to) && serving => MoveStatus::Done,
+        None if owner.is_some_and(|o| o.node == *to) => MoveStatus::UnderWay("the target loads it"),
+        None if record.move_request.is_some() => MoveStatus::Waiting,
         None if owner.is_none() && record.assigned.as_ref() == Some(to) => {
-            Moved::UnderWay("the assigned node claims it")
+            MoveStatus::UnderWay("the assigned node claims it")
         }
-        None => Moved::CalledOff,
+        None => MoveStatus::CalledOff,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, Revision, SessionId};
 use tenure_core::keys::Key;
-use tenure_core::members::Unserved;
+use tenure_core::members::UnservedReason;
 use tenure_core::reason::Reason;
 use tenure_core::record::{Damage, EndReason, PlanId};
 
@@ -162,7 +162,7 @@ fn every_metric_moves_and_none_before_its_time() {
         unclaimed_for: Duration::from_secs(1),
         held_elsewhere: 2,
         held_elsewhere_for: Duration::from_secs(2),
-        unserved: [(Unserved::NoNode, 3)].into(),
+        unserved: [(UnservedReason::NoNode, 3)].into(),
     });
     metrics.store_request("list", &Reply::Revision(Revision(1)));
     let all: BTreeSet<String> = ALL.iter().map(|m| m.name.to_owned()).collect();

@@ -9,11 +9,11 @@ const LEVELS: usize = 26;
 const FIRST: usize = 64;
 
 /// A list that only grows. One writer; any number of readers.
-pub(super) struct Grow<T> {
+pub(super) struct AppendOnlyList<T> {
     levels: [OnceLock<Box<[OnceLock<T>]>>; LEVELS],
 }
 
-impl<T> Default for Grow<T> {
+impl<T> Default for AppendOnlyList<T> {
     fn default() -> Self {
         Self {
             levels: [const { OnceLock::new() }; LEVELS],
@@ -21,7 +21,7 @@ impl<T> Default for Grow<T> {
     }
 }
 
-impl<T> Grow<T> {
+impl<T> AppendOnlyList<T> {
     /// What stands at this place.
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<&T> {
@@ -50,9 +50,9 @@ fn place(at: usize) -> (usize, usize) {
 
 /// Numbers by name. One writer; any number of readers.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct NameIndex {
     /// Each level has a bucket for every name that it is meant to hold; names go to the newest.
-    levels: Grow<Box<[OnceLock<Box<Link>>]>>,
+    levels: AppendOnlyList<Box<[OnceLock<Box<Link>>]>>,
 }
 
 struct Link {
@@ -61,7 +61,7 @@ struct Link {
     next: OnceLock<Box<Link>>,
 }
 
-impl Names {
+impl NameIndex {
     /// The number of a name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         let hash = key_hash(name.as_bytes());
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn every_place_is_found_again_and_no_other() {
-        let grow = Grow::default();
+        let grow = AppendOnlyList::default();
         for at in 0..5000 {
             assert!(grow.get(at).is_none());
             grow.put(at, at * 3);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_name_keeps_its_number_as_names_are_added() {
-        let names = Names::default();
+        let names = NameIndex::default();
         for number in 0..3000 {
             let name = format!("tenant-{number}");
             assert_eq!(names.find(&name), None);

@@ -15,7 +15,7 @@ use tenure_core::router::RecordVersion;
 use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter};
 use tokio::sync::oneshot;
 
-use super::transport::{Drained, Probe};
+use super::transport::{DrainedReport, ProbeReport};
 
 const HOLD: u64 = 1 << 23;
 const COUNT: u64 = HOLD - 1;
@@ -25,7 +25,7 @@ const FREE: u64 = 1 << 32;
 
 /// Who has the shard, as the records say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct OwnerEntry {
     /// The number of its owner, or of its last one; nothing if it never had any.
     pub(super) peer: Option<usize>,
     /// Whether nobody owns it now.
@@ -36,13 +36,13 @@ pub(super) struct Entry {
 /// One shard.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Slot {
+pub(super) struct AtomicEntry {
     word: AtomicU64,
     number: AtomicU64,
     copies: [[AtomicU64; 3]; 2],
 }
 
-impl Default for Slot {
+impl Default for AtomicEntry {
     fn default() -> Self {
         Self {
             word: AtomicU64::new(HOLD),
@@ -52,7 +52,7 @@ impl Default for Slot {
     }
 }
 
-impl Slot {
+impl AtomicEntry {
     /// Counts a request in and numbers it; says whether it passes.
     #[inline]
     pub(super) fn arrive(&self) -> (ArrivalNo, bool) {
@@ -75,7 +75,7 @@ impl Slot {
 
     /// What the records say.
     #[inline]
-    pub(super) fn read(&self) -> Entry {
+    pub(super) fn read(&self) -> OwnerEntry {
         loop {
             let number = self.number.load(Ordering::Acquire);
             let copy = &self.copies[(number & 1) as usize];
@@ -83,7 +83,7 @@ impl Slot {
             // Pairs with the fence in `write`: whoever sees a word of a later value also sees that the number has moved on.
             fence(Ordering::Acquire);
             if self.number.load(Ordering::Relaxed) == number {
-                return Entry {
+                return OwnerEntry {
                     peer: ((peer & (FREE - 1)) as usize).checked_sub(1),
                     free: peer & FREE != 0,
                     mark: RecordVersion {
@@ -96,7 +96,7 @@ impl Slot {
     }
 
     /// Replaces what the records say. There is one writer.
-    pub(super) fn write(&self, entry: Entry) {
+    pub(super) fn write(&self, entry: OwnerEntry) {
         let next = self.number.load(Ordering::Relaxed).wrapping_add(1);
         let copy = &self.copies[(next & 1) as usize];
         fence(Ordering::Release);
@@ -109,10 +109,10 @@ impl Slot {
     }
 }
 
-impl FlightCounter for Slot {
-    type Waiter = oneshot::Sender<Option<Probe>>;
-    type Drained = Drained;
-    type Trial = Probe;
+impl FlightCounter for AtomicEntry {
+    type Waiter = oneshot::Sender<Option<ProbeReport>>;
+    type Drained = DrainedReport;
+    type Trial = ProbeReport;
 
     fn count_in(&self) {
         self.word.fetch_add(1, Ordering::AcqRel);
@@ -130,16 +130,16 @@ impl FlightCounter for Slot {
         self.word.load(Ordering::Acquire) & COUNT
     }
 
-    fn go(&self, waiter: Self::Waiter, trial: Option<Probe>) {
+    fn go(&self, waiter: Self::Waiter, trial: Option<ProbeReport>) {
         // One that is just giving up finds that it was told to go, and says that it is over.
         let _ = waiter.send(trial);
     }
 
-    fn drained(&self, drained: Drained) {
+    fn drained(&self, drained: DrainedReport) {
         drained.report();
     }
 
-    fn untried(&self, trial: Probe) {
+    fn untried(&self, trial: ProbeReport) {
         trial.answered();
     }
 }
@@ -150,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(n: u64) -> Entry {
-        Entry {
+    fn entry(n: u64) -> OwnerEntry {
+        OwnerEntry {
             peer: Some(n as usize),
             free: n.is_multiple_of(2),
             mark: RecordVersion {
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let slot = Slot::default();
-        let nothing = Entry {
+        let slot = AtomicEntry::default();
+        let nothing = OwnerEntry {
             peer: None,
             free: false,
             mark: RecordVersion::default(),
@@ -174,12 +174,12 @@ mod tests {
             slot.write(entry(n));
             assert_eq!(slot.read(), entry(n));
         }
-        assert_eq!(size_of::<Slot>(), 64);
+        assert_eq!(size_of::<AtomicEntry>(), 64);
     }
 
     #[test]
     fn a_reader_sees_values_that_belong_together() {
-        let (slot, over) = (Slot::default(), AtomicBool::new(false));
+        let (slot, over) = (AtomicEntry::default(), AtomicBool::new(false));
         slot.write(entry(1));
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_slot_starts_held_and_the_last_to_leave_a_held_one_says_so() {
-        let slot = Slot::default();
+        let slot = AtomicEntry::default();
         let (first, passed) = slot.arrive();
         assert!(!passed && slot.is_held());
         assert!(slot.count_out());
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn tickets_keep_their_order_where_the_circle_closes() {
-        let slot = Slot::default();
+        let slot = AtomicEntry::default();
         slot.word.store(u64::MAX - COUNT - HOLD, Ordering::Relaxed);
         let (last, passed) = slot.arrive();
         let (first, _) = slot.arrive();

@@ -11,11 +11,11 @@ use tenure_store::Store;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Parts, RouterInput};
-use super::in_process::InProcess;
-use super::lookup_table::Table;
+use super::driver::{RouterDriverParts, RouterInput};
+use super::in_process::InProcessTransport;
+use super::lookup_table::LookupTable;
 use super::transport::Transport;
-use super::{Directory, Router};
+use super::{OwnerDirectory, Router};
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -31,7 +31,7 @@ pub struct RouterBuilder {
 
 /// What the driver of a router has beside that of a node.
 pub(crate) struct RouterParts {
-    pub(crate) keeper: Parts,
+    pub(crate) keeper: RouterDriverParts,
     pub(crate) hold: HoldLimits,
 }
 
@@ -103,29 +103,34 @@ impl RouterBuilder {
     pub async fn start(self) -> Result<Router, StartError> {
         let (limits, clock) = (self.hold, self.node.clock.clone());
         let (directory, desk) = self
-            .begin(|table, metrics| Arc::new(InProcess::new(table, limits, clock, metrics)))
+            .begin(|table, metrics| {
+                Arc::new(InProcessTransport::new(table, limits, clock, metrics))
+            })
             .await?;
         Ok(Router { directory, desk })
     }
 
     /// Starts a router that carries nothing itself, but tells `transport` what to do.
-    pub async fn start_with(self, transport: Arc<impl Transport>) -> Result<Directory, StartError> {
+    pub async fn start_with(
+        self,
+        transport: Arc<impl Transport>,
+    ) -> Result<OwnerDirectory, StartError> {
         let (directory, _) = self.begin(|_, _| transport).await?;
         Ok(directory)
     }
 
     async fn begin<T: Transport>(
         mut self,
-        transport: impl FnOnce(Arc<Table>, Arc<Metrics>) -> Arc<T>,
-    ) -> Result<(Directory, Arc<T>), StartError> {
-        let table = Arc::new(Table::default());
+        transport: impl FnOnce(Arc<LookupTable>, Arc<Metrics>) -> Arc<T>,
+    ) -> Result<(OwnerDirectory, Arc<T>), StartError> {
+        let table = Arc::new(LookupTable::default());
         let metrics = Arc::new(Metrics::new(self.node.clock.clone()));
         let transport = transport(table.clone(), metrics.clone());
         let (tell, told) = mpsc::unbounded_channel();
         let over = CancellationToken::new();
         self.node.router = Some(RouterParts {
             hold: self.hold,
-            keeper: Parts {
+            keeper: RouterDriverParts {
                 table: table.clone(),
                 transport: transport.clone(),
                 clock: self.node.clock.clone(),
@@ -142,7 +147,7 @@ impl RouterBuilder {
             return Err(StartError::Gone);
         }
         let transport_too: Arc<dyn Transport> = transport.clone();
-        let directory = Directory::new(node, table, transport_too, tell, over);
+        let directory = OwnerDirectory::new(node, table, transport_too, tell, over);
         Ok((directory, transport))
     }
 }

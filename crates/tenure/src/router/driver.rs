@@ -16,11 +16,11 @@ use tenure_core::time::Time;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::atomic_entry::Entry;
-use super::lookup_table::{Keyspace, Peer, Route, Table};
-use super::transport::{Drained, Flush, Probe, Transport};
+use super::atomic_entry::OwnerEntry;
+use super::lookup_table::{KeyspaceTable, LookupTable, PeerNode, Route};
+use super::transport::{DrainedReport, FlushAmount, ProbeReport, Transport};
 use crate::clock::Clock;
-use crate::driver::Inputs;
+use crate::driver::DriverSender;
 use crate::metrics::Metrics;
 
 /// How much is heard before anything is told, at most.
@@ -67,8 +67,8 @@ pub(crate) enum RouterInput {
 }
 
 /// What a keeper is made of.
-pub(crate) struct Parts {
-    pub(super) table: Arc<Table>,
+pub(crate) struct RouterDriverParts {
+    pub(super) table: Arc<LookupTable>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
@@ -77,7 +77,7 @@ pub(crate) struct Parts {
     pub(super) over: CancellationToken,
 }
 
-impl Parts {
+impl RouterDriverParts {
     /// The metrics of the router.
     pub(crate) fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
@@ -93,17 +93,17 @@ impl Parts {
 type Early = BTreeMap<ShardId, (Option<Owner>, ShardObservation)>;
 
 pub(crate) struct RouterDriver {
-    parts: Parts,
-    inputs: Inputs,
+    parts: RouterDriverParts,
+    inputs: DriverSender,
     machine: Machine<ShardIndex>,
-    keyspaces: Vec<Arc<Keyspace>>,
+    keyspaces: Vec<Arc<KeyspaceTable>>,
     numbers: HashMap<KeyspaceName, usize>,
     early: Early,
     peers: HashMap<SessionId, usize>,
 }
 
 impl RouterDriver {
-    pub(crate) fn new(parts: Parts, inputs: Inputs) -> Self {
+    pub(crate) fn new(parts: RouterDriverParts, inputs: DriverSender) -> Self {
         Self {
             parts,
             inputs,
@@ -179,7 +179,7 @@ impl RouterDriver {
             self.numbers.remove(&name);
         }
         let Some(kind) = kind else { return };
-        let keyspace = Arc::new(Keyspace::new(name.clone(), kind));
+        let keyspace = Arc::new(KeyspaceTable::new(name.clone(), kind));
         self.numbers.insert(name.clone(), self.keyspaces.len());
         self.keyspaces.push(keyspace.clone());
         self.parts.table.add(keyspace);
@@ -207,7 +207,7 @@ impl RouterDriver {
         let at = ShardIndex { keyspace, place };
         let peer = owner.map(|owner| self.peer(owner));
         if let Some(slot) = self.keyspaces[keyspace].slot(place) {
-            slot.write(Entry {
+            slot.write(OwnerEntry {
                 peer: peer.or(slot.read().peer),
                 free: peer.is_none(),
                 mark: sight.mark,
@@ -223,7 +223,7 @@ impl RouterDriver {
         let next = self.peers.len();
         let at = *self.peers.entry(owner.session).or_insert(next);
         if at == next {
-            let peer = Peer::new(owner.node, owner.session);
+            let peer = PeerNode::new(owner.node, owner.session);
             self.parts.table.peers.put(at, Arc::new(peer));
         }
         at
@@ -285,20 +285,20 @@ impl RouterDriver {
             Action::Hold(reason) => transport.hold(shard, reason),
             Action::Drain(hold) => {
                 let tell = tell();
-                transport.drain(shard, Drained { at, hold, tell });
+                transport.drain(shard, DrainedReport { at, hold, tell });
             }
             Action::Switch(_) => {
                 let table = &self.parts.table;
                 let keyspace = &self.keyspaces[at.keyspace];
-                let spot = Table::of_shard(keyspace, &shard.shard);
+                let spot = LookupTable::of_shard(keyspace, &shard.shard);
                 if let Some(route) = spot.and_then(|spot| table.route(spot)) {
                     transport.switch(shard, &route);
                 }
             }
-            Action::Flush => transport.flush(shard, Flush::All),
+            Action::Flush => transport.flush(shard, FlushAmount::All),
             Action::FlushOne => {
                 let tell = tell();
-                transport.flush(shard, Flush::One(Probe { at, tell }));
+                transport.flush(shard, FlushAmount::One(ProbeReport { at, tell }));
             }
             // The machine keeps what is to be published, and says so when it ticks.
             Action::Publish(_) | Action::Retract => {}

@@ -12,14 +12,14 @@ use tenure_core::time::Time;
 use tokio::sync::{Notify, oneshot};
 
 use super::error::RouteError;
-use super::lookup_table::{Route, ShardRef, Table, Waiting};
-use super::transport::{Drained, Flush, Probe, Transport};
+use super::lookup_table::{LookupTable, Route, ShardRef, ShardWaiters};
+use super::transport::{DrainedReport, FlushAmount, ProbeReport, Transport};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
 /// Where requests wait.
-pub(super) struct InProcess {
-    pub(super) table: Arc<Table>,
+pub(super) struct InProcessTransport {
+    pub(super) table: Arc<LookupTable>,
     pub(super) limits: HoldLimits,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
@@ -30,9 +30,9 @@ pub(super) struct InProcess {
     idle: Notify,
 }
 
-impl InProcess {
+impl InProcessTransport {
     pub(super) fn new(
-        table: Arc<Table>,
+        table: Arc<LookupTable>,
         limits: HoldLimits,
         clock: Clock,
         metrics: Arc<Metrics>,
@@ -49,9 +49,9 @@ impl InProcess {
         }
     }
 
-    fn with(&self, shard: &ShardId, act: impl FnOnce(ShardRef<'_>, &mut Waiting)) {
+    fn with(&self, shard: &ShardId, act: impl FnOnce(ShardRef<'_>, &mut ShardWaiters)) {
         let keyspace = self.table.keyspace(shard.keyspace.as_str());
-        if let Some(spot) = keyspace.and_then(|k| Table::of_shard(k, &shard.shard)) {
+        if let Some(spot) = keyspace.and_then(|k| LookupTable::of_shard(k, &shard.shard)) {
             let mut waiting = spot.cold.lock();
             act(spot, &mut waiting);
             self.settled(spot, &mut waiting);
@@ -59,7 +59,7 @@ impl InProcess {
     }
 
     /// Looks whether somebody waits for what has just happened to a shard.
-    fn settled(&self, spot: ShardRef<'_>, waiting: &mut Waiting) {
+    fn settled(&self, spot: ShardRef<'_>, waiting: &mut ShardWaiters) {
         waiting.lines.check_empty(spot.slot);
         if waiting.busy && waiting.lines.is_idle(spot.slot) {
             waiting.busy = false;
@@ -70,7 +70,7 @@ impl InProcess {
     }
 
     /// Makes room for one more, or says which limit is in the way.
-    fn admit(&self, waiting: &Waiting, bytes: u64) -> Result<(), &'static str> {
+    fn admit(&self, waiting: &ShardWaiters, bytes: u64) -> Result<(), &'static str> {
         let count = self.count.fetch_add(1, Ordering::AcqRel);
         let size = self.bytes.fetch_add(bytes, Ordering::AcqRel);
         let room = self.limits.room(waiting.lines.held(), (count, size), bytes);
@@ -88,12 +88,12 @@ impl InProcess {
     }
 }
 
-impl Transport for InProcess {
+impl Transport for InProcessTransport {
     fn hold(&self, shard: &ShardId, reason: HoldReason) {
         self.with(shard, |spot, waiting| waiting.lines.hold(spot.slot, reason));
     }
 
-    fn drain(&self, shard: &ShardId, drained: Drained) {
+    fn drain(&self, shard: &ShardId, drained: DrainedReport) {
         self.with(shard, |spot, waiting| {
             waiting.lines.drain(spot.slot, drained)
         });
@@ -103,10 +103,10 @@ impl Transport for InProcess {
         // Requests read the table when they go, and the router has written it.
     }
 
-    fn flush(&self, shard: &ShardId, flush: Flush) {
+    fn flush(&self, shard: &ShardId, flush: FlushAmount) {
         let flush = match flush {
-            Flush::All => FlushMode::All,
-            Flush::One(trial) => FlushMode::One(trial),
+            FlushAmount::All => FlushMode::All,
+            FlushAmount::One(trial) => FlushMode::One(trial),
         };
         self.with(shard, |spot, waiting| {
             if waiting.lines.flush(spot.slot, flush) > 0 {
@@ -157,23 +157,23 @@ enum Doing {
 }
 
 /// The place of one request at the desk. Dropping it, also because its caller went away, lets the next one go.
-pub(super) struct Place<'a> {
-    desk: &'a InProcess,
+pub(super) struct QueuedRequest<'a> {
+    desk: &'a InProcessTransport,
     spot: ShardRef<'a>,
     bytes: u64,
     ticket: ArrivalNo,
     doing: Doing,
     /// Until when it may be held, once it was.
     deadline: Option<Time>,
-    trial: Option<Probe>,
+    trial: Option<ProbeReport>,
     /// Whether an owner has answered.
     answered: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> QueuedRequest<'a> {
     /// Waits until the request may go; says where.
     pub(super) async fn take(
-        desk: &'a InProcess,
+        desk: &'a InProcessTransport,
         spot: ShardRef<'a>,
         bytes: u64,
     ) -> Result<(Self, Route), RouteError> {
@@ -233,7 +233,7 @@ impl<'a> Place<'a> {
     fn join(
         &mut self,
         refused: bool,
-    ) -> Result<Option<oneshot::Receiver<Option<Probe>>>, RouteError> {
+    ) -> Result<Option<oneshot::Receiver<Option<ProbeReport>>>, RouteError> {
         let (desk, spot) = (self.desk, self.spot);
         let mut waiting = spot.cold.lock();
         if !refused && !waiting.lines.is_stopping() && waiting.lines.passes(spot.line) {
@@ -296,7 +296,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         let ShardRef { slot, cold, line } = self.spot;
         if matches!(self.doing, Doing::Waiting(_)) && self.leave_line().is_none() {

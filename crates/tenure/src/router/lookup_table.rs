@@ -10,12 +10,12 @@ use tenure_core::record::KeyspaceKind;
 use tenure_core::router::RecordVersion;
 use tenure_core::router::hold_queue::HoldQueue;
 
-use super::append_only::{Grow, Names};
-use super::atomic_entry::{Entry, Slot};
+use super::append_only::{AppendOnlyList, NameIndex};
+use super::atomic_entry::{AtomicEntry, OwnerEntry};
 
 /// An incarnation of a node, and where to reach it.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerNode {
     node: NodeName,
     session: SessionId,
     addresses: OnceLock<BTreeMap<String, String>>,
@@ -23,7 +23,7 @@ pub struct Peer {
 
 static NOWHERE: BTreeMap<String, String> = BTreeMap::new();
 
-impl Peer {
+impl PeerNode {
     pub(super) fn new(node: NodeName, session: SessionId) -> Self {
         Self {
             node,
@@ -64,7 +64,7 @@ pub struct Route {
     /// The shard.
     pub shard: ShardId,
     /// Who owns it.
-    pub owner: Arc<Peer>,
+    pub owner: Arc<PeerNode>,
     /// The epoch of the shard.
     pub epoch: Epoch,
     /// Which of the record's values this is from.
@@ -82,11 +82,11 @@ impl Route {
 
 /// What a lookup finds. Borrowed from the router: to look up costs no allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct LookupResult<'a> {
     /// The shard.
     pub shard: &'a ShardId,
     /// Who owns it.
-    pub owner: Option<&'a Peer>,
+    pub owner: Option<&'a PeerNode>,
     /// Its epoch.
     pub epoch: Epoch,
     /// Which of the record's values this is from.
@@ -97,19 +97,19 @@ pub struct Found<'a> {
 
 /// What waits for a shard.
 #[derive(Default)]
-pub(super) struct Waiting {
-    pub(super) lines: HoldQueue<Slot>,
+pub(super) struct ShardWaiters {
+    pub(super) lines: HoldQueue<AtomicEntry>,
     /// Whoever stops waits for this one.
     pub(super) busy: bool,
 }
 
 /// What is there of a shard beside its slot.
-pub(super) struct ShardInfo {
+pub(super) struct RoutedShardInfo {
     pub(super) id: ShardId,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<ShardWaiters>,
 }
 
-impl ShardInfo {
+impl RoutedShardInfo {
     fn new(id: ShardId) -> Self {
         Self {
             id,
@@ -117,40 +117,40 @@ impl ShardInfo {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Waiting> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ShardWaiters> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 enum Shards {
     Hashed {
-        slots: Box<[Slot]>,
-        cold: Box<[ShardInfo]>,
+        slots: Box<[AtomicEntry]>,
+        cold: Box<[RoutedShardInfo]>,
     },
     Named(Box<Named>),
 }
 
 #[derive(Default)]
 struct Named {
-    names: Names,
-    cells: Grow<(Slot, ShardInfo)>,
+    names: NameIndex,
+    cells: AppendOnlyList<(AtomicEntry, RoutedShardInfo)>,
     count: AtomicUsize,
 }
 
 /// The shards of one keyspace.
-pub(super) struct Keyspace {
+pub(super) struct KeyspaceTable {
     pub(super) name: KeyspaceName,
     pub(super) kind: KeyspaceKind,
     shards: Shards,
     gone: AtomicBool,
 }
 
-impl Keyspace {
+impl KeyspaceTable {
     pub(super) fn new(name: KeyspaceName, kind: KeyspaceKind) -> Self {
-        let cold = |i| ShardInfo::new(ShardId::new(name.clone(), ShardName::index(i)));
+        let cold = |i| RoutedShardInfo::new(ShardId::new(name.clone(), ShardName::index(i)));
         let shards = match kind {
             KeyspaceKind::Hashed(n) => Shards::Hashed {
-                slots: (0..n).map(|_| Slot::default()).collect(),
+                slots: (0..n).map(|_| AtomicEntry::default()).collect(),
                 cold: (0..n).map(cold).collect(),
             },
             KeyspaceKind::Named => Shards::Named(Box::default()),
@@ -205,7 +205,9 @@ impl Keyspace {
         known.or_else(|| {
             let at = named.count.load(Ordering::Acquire);
             let id = ShardId::new(self.name.clone(), shard.clone());
-            named.cells.put(at, (Slot::default(), ShardInfo::new(id)));
+            named
+                .cells
+                .put(at, (AtomicEntry::default(), RoutedShardInfo::new(id)));
             named.names.add(shard.as_str(), at);
             named.count.store(at + 1, Ordering::Release);
             Some(at)
@@ -214,7 +216,7 @@ impl Keyspace {
 
     /// The slot at a place.
     #[inline]
-    pub(super) fn slot(&self, at: usize) -> Option<&Slot> {
+    pub(super) fn slot(&self, at: usize) -> Option<&AtomicEntry> {
         match &self.shards {
             Shards::Hashed { slots, .. } => slots.get(at),
             Shards::Named(named) => named.cells.get(at).map(|cell| &cell.0),
@@ -223,7 +225,7 @@ impl Keyspace {
 
     /// The rest of a shard.
     #[inline]
-    pub(super) fn cold(&self, at: usize) -> Option<&ShardInfo> {
+    pub(super) fn cold(&self, at: usize) -> Option<&RoutedShardInfo> {
         match &self.shards {
             Shards::Hashed { cold, .. } => cold.get(at),
             Shards::Named(named) => named.cells.get(at).map(|cell| &cell.1),
@@ -234,42 +236,42 @@ impl Keyspace {
 /// One shard of a table: where a request is going.
 #[derive(Clone, Copy)]
 pub(super) struct ShardRef<'a> {
-    pub(super) slot: &'a Slot,
-    pub(super) cold: &'a ShardInfo,
+    pub(super) slot: &'a AtomicEntry,
+    pub(super) cold: &'a RoutedShardInfo,
     /// Requests of one line keep their order: those of one key, or those that name no key.
     pub(super) line: u64,
 }
 
 struct Link {
-    keyspace: Arc<Keyspace>,
+    keyspace: Arc<KeyspaceTable>,
     next: OnceLock<Box<Link>>,
 }
 
 /// Everything that lookups read.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct LookupTable {
     first: OnceLock<Box<Link>>,
     /// Incarnations stay once they were met: a few hundred bytes for each start of a node.
-    pub(super) peers: Grow<Arc<Peer>>,
+    pub(super) peers: AppendOnlyList<Arc<PeerNode>>,
 }
 
-impl Table {
+impl LookupTable {
     /// The keyspace of this name.
     #[inline]
-    pub(super) fn keyspace(&self, name: &str) -> Option<&Arc<Keyspace>> {
+    pub(super) fn keyspace(&self, name: &str) -> Option<&Arc<KeyspaceTable>> {
         // Few keyspaces: comparing their names costs less than a map.
         self.keyspaces()
             .find(|k| k.name.as_str() == name && !k.gone.load(Ordering::Acquire))
     }
 
     /// All keyspaces that ever were.
-    pub(super) fn keyspaces(&self) -> impl Iterator<Item = &Arc<Keyspace>> {
+    pub(super) fn keyspaces(&self) -> impl Iterator<Item = &Arc<KeyspaceTable>> {
         let links = std::iter::successors(self.first.get(), |link| link.next.get());
         links.map(|link| &link.keyspace)
     }
 
     /// Adds a keyspace. There is one writer.
-    pub(super) fn add(&self, keyspace: Arc<Keyspace>) {
+    pub(super) fn add(&self, keyspace: Arc<KeyspaceTable>) {
         let mut end = &self.first;
         while let Some(link) = end.get() {
             end = &link.next;
@@ -280,22 +282,25 @@ impl Table {
 
     /// The shard of a key.
     #[inline]
-    pub(super) fn of_key<'a>(keyspace: &'a Keyspace, key: &[u8]) -> Option<ShardRef<'a>> {
+    pub(super) fn of_key<'a>(keyspace: &'a KeyspaceTable, key: &[u8]) -> Option<ShardRef<'a>> {
         let line = key_hash(key);
         spot(keyspace, keyspace.of_key(key, line)?, line)
     }
 
     /// A shard that a request names itself.
-    pub(super) fn of_shard<'a>(keyspace: &'a Keyspace, shard: &ShardName) -> Option<ShardRef<'a>> {
+    pub(super) fn of_shard<'a>(
+        keyspace: &'a KeyspaceTable,
+        shard: &ShardName,
+    ) -> Option<ShardRef<'a>> {
         spot(keyspace, keyspace.of_shard(shard)?, 0)
     }
 
     /// What is known of a shard.
     #[inline]
-    pub(super) fn found<'a>(&'a self, spot: ShardRef<'a>) -> Found<'a> {
+    pub(super) fn found<'a>(&'a self, spot: ShardRef<'a>) -> LookupResult<'a> {
         let entry = spot.slot.read();
         let owner = entry.peer.filter(|_| !entry.free);
-        Found {
+        LookupResult {
             shard: &spot.cold.id,
             owner: owner.and_then(|at| self.peers.get(at)).map(|peer| &**peer),
             epoch: entry.mark.epoch,
@@ -306,7 +311,7 @@ impl Table {
 
     /// Where a request for the shard goes: to its owner, or to its last one, which will say so.
     pub(super) fn route(&self, spot: ShardRef<'_>) -> Option<Route> {
-        let Entry { peer, mark, .. } = spot.slot.read();
+        let OwnerEntry { peer, mark, .. } = spot.slot.read();
         Some(Route {
             shard: spot.cold.id.clone(),
             owner: self.peers.get(peer?)?.clone(),
@@ -317,7 +322,7 @@ impl Table {
 }
 
 #[inline]
-fn spot(keyspace: &Keyspace, at: usize, line: u64) -> Option<ShardRef<'_>> {
+fn spot(keyspace: &KeyspaceTable, at: usize, line: u64) -> Option<ShardRef<'_>> {
     Some(ShardRef {
         slot: keyspace.slot(at)?,
         cold: keyspace.cold(at)?,

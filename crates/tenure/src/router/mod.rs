@@ -42,24 +42,24 @@ pub use builder::RouterBuilder;
 pub(crate) use builder::RouterParts;
 pub(crate) use driver::{RouterDriver, RouterInput};
 pub use error::RouteError;
-pub use lookup_table::{Found, Peer, Route};
+pub use lookup_table::{LookupResult, PeerNode, Route};
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 pub use tenure_core::router::{HoldLimits, HoldReason};
 use tenure_core::router::{RecordVersion, RequestRefusal};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
-pub use transport::{Drained, Flush, Probe, Transport};
+pub use transport::{DrainedReport, FlushAmount, ProbeReport, Transport};
 
 use crate::enter::NotOwner;
 use crate::error::StopError;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use in_process::{InProcess, Place};
-use lookup_table::{Keyspace, ShardRef, Table};
+use in_process::{InProcessTransport, QueuedRequest};
+use lookup_table::{KeyspaceTable, LookupTable, ShardRef};
 
 /// What became of a request that was sent to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<R> {
+pub enum SendResult<R> {
     /// The owner answered, well or badly: whatever it said is final, and the request is not sent again.
     Done(R),
     /// The node does not own the shard at the epoch that the request named. It has done nothing for it.
@@ -73,7 +73,7 @@ pub enum Answer<R> {
     },
 }
 
-impl<R> From<NotOwner> for Answer<R> {
+impl<R> From<NotOwner> for SendResult<R> {
     fn from(refused: NotOwner) -> Self {
         let serving = refused.owner.filter(|owner| owner.serving);
         Self::NotOwner {
@@ -91,8 +91,8 @@ impl<R> From<NotOwner> for Answer<R> {
 /// `router_hold_timeout` at most.
 #[derive(Clone)]
 pub struct Router {
-    directory: Directory,
-    desk: Arc<InProcess>,
+    directory: OwnerDirectory,
+    desk: Arc<InProcessTransport>,
 }
 
 impl Router {
@@ -103,11 +103,11 @@ impl Router {
 
     /// Sends a request to the owner of the shard of `key`, and waits for its answer.
     ///
-    /// `call` carries it to one node and says what came back. It is called again only after [`Answer::NotOwner`]. `bytes` is
+    /// `call` carries it to one node and says what came back. It is called again only after [`SendResult::NotOwner`]. `bytes` is
     /// what the request counts for while it is held. After a hold the first request of a key goes alone; when it is answered,
     /// the others of the key go in the order of arrival, without waiting for each other. Requests in flight at the same time have
     /// no order. Dropping the future gives the request up.
-    pub async fn send<R, A: Future<Output = Answer<R>>>(
+    pub async fn send<R, A: Future<Output = SendResult<R>>>(
         &self,
         keyspace: &str,
         key: impl AsRef<[u8]>,
@@ -119,7 +119,7 @@ impl Router {
     }
 
     /// Sends a request to the owner of a shard that it names itself. All such requests of a shard keep their order.
-    pub async fn send_to<R, A: Future<Output = Answer<R>>>(
+    pub async fn send_to<R, A: Future<Output = SendResult<R>>>(
         &self,
         shard: &ShardId,
         bytes: u64,
@@ -129,22 +129,22 @@ impl Router {
         self.dispatch(spot, bytes, call).await
     }
 
-    async fn dispatch<R, A: Future<Output = Answer<R>>>(
+    async fn dispatch<R, A: Future<Output = SendResult<R>>>(
         &self,
         spot: ShardRef<'_>,
         bytes: u64,
         mut call: impl FnMut(Route) -> A,
     ) -> Result<R, RouteError> {
-        let (mut place, mut route) = Place::take(&self.desk, spot, bytes).await?;
+        let (mut place, mut route) = QueuedRequest::take(&self.desk, spot, bytes).await?;
         let mut followed = false;
         loop {
             let sent_by = route.mark();
             let (owner, mark) = match call(route).await {
-                Answer::Done(answer) => {
+                SendResult::Done(answer) => {
                     place.answered();
                     return Ok(answer);
                 }
-                Answer::NotOwner { owner, epoch, rev } => (owner, RecordVersion { epoch, rev }),
+                SendResult::NotOwner { owner, epoch, rev } => (owner, RecordVersion { epoch, rev }),
             };
             let refused = RequestRefusal {
                 sent_by,
@@ -171,29 +171,29 @@ impl Router {
 }
 
 impl std::ops::Deref for Router {
-    type Target = Directory;
+    type Target = OwnerDirectory;
 
-    fn deref(&self) -> &Directory {
+    fn deref(&self) -> &OwnerDirectory {
         &self.directory
     }
 }
 
 /// What a router knows: who owns which shard. Cheap to clone.
 #[derive(Clone)]
-pub struct Directory(Arc<Inner>);
+pub struct OwnerDirectory(Arc<Inner>);
 
 struct Inner {
     node: Node,
-    table: Arc<Table>,
+    table: Arc<LookupTable>,
     transport: Arc<dyn Transport>,
     tell: mpsc::UnboundedSender<RouterInput>,
     _over: DropGuard,
 }
 
-impl Directory {
+impl OwnerDirectory {
     fn new(
         node: Node,
-        table: Arc<Table>,
+        table: Arc<LookupTable>,
         transport: Arc<dyn Transport>,
         tell: mpsc::UnboundedSender<RouterInput>,
         over: DropGuard,
@@ -219,13 +219,17 @@ impl Directory {
 
     /// Who owns the shard of `key`. Neither waits nor allocates.
     #[inline]
-    pub fn look_up(&self, keyspace: &str, key: impl AsRef<[u8]>) -> Result<Found<'_>, RouteError> {
+    pub fn look_up(
+        &self,
+        keyspace: &str,
+        key: impl AsRef<[u8]>,
+    ) -> Result<LookupResult<'_>, RouteError> {
         let spot = self.resolve(keyspace, key.as_ref())?;
         Ok(self.0.table.found(spot))
     }
 
     /// Who owns a shard.
-    pub fn look_up_shard(&self, shard: &ShardId) -> Result<Found<'_>, RouteError> {
+    pub fn look_up_shard(&self, shard: &ShardId) -> Result<LookupResult<'_>, RouteError> {
         let spot = self.spot_of(shard)?;
         Ok(self.0.table.found(spot))
     }
@@ -235,10 +239,10 @@ impl Directory {
     pub async fn refused<R>(
         &self,
         route: &Route,
-        answer: &Answer<R>,
+        answer: &SendResult<R>,
         followed: bool,
     ) -> Result<Option<Route>, RouteError> {
-        let Answer::NotOwner { owner, epoch, rev } = *answer else {
+        let SendResult::NotOwner { owner, epoch, rev } = *answer else {
             return Ok(None);
         };
         let refused = RequestRefusal {
@@ -273,7 +277,7 @@ impl Directory {
     }
 
     #[inline]
-    fn keyspace(&self, name: &str) -> Result<&Keyspace, RouteError> {
+    fn keyspace(&self, name: &str) -> Result<&KeyspaceTable, RouteError> {
         let unknown = || RouteError::UnknownKeyspace {
             keyspace: name.to_owned(),
         };
@@ -286,7 +290,7 @@ impl Directory {
 
     #[inline]
     fn resolve(&self, keyspace: &str, key: &[u8]) -> Result<ShardRef<'_>, RouteError> {
-        Table::of_key(self.keyspace(keyspace)?, key).ok_or_else(|| RouteError::UnknownShard {
+        LookupTable::of_key(self.keyspace(keyspace)?, key).ok_or_else(|| RouteError::UnknownShard {
             keyspace: keyspace.to_owned(),
             shard: String::from_utf8_lossy(key).into_owned(),
         })
@@ -294,14 +298,14 @@ impl Directory {
 
     fn spot_of(&self, shard: &ShardId) -> Result<ShardRef<'_>, RouteError> {
         let keyspace = self.keyspace(shard.keyspace.as_str())?;
-        Table::of_shard(keyspace, &shard.shard).ok_or_else(|| RouteError::UnknownShard {
+        LookupTable::of_shard(keyspace, &shard.shard).ok_or_else(|| RouteError::UnknownShard {
             keyspace: shard.keyspace.to_string(),
             shard: shard.shard.to_string(),
         })
     }
 }
 
-impl std::fmt::Debug for Directory {
+impl std::fmt::Debug for OwnerDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Directory").field(self.name()).finish()
     }

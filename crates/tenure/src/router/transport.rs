@@ -18,20 +18,20 @@ use super::lookup_table::Route;
 ///
 /// A transport keeps the order of requests that belong together: while it still has an older one, a new one goes behind it.
 /// It never sends again what an owner has answered. What is refused with *not the owner* it asks
-/// [`Directory::refused`](super::Directory::refused) about.
+/// [`OwnerDirectory::refused`](super::OwnerDirectory::refused) about.
 pub trait Transport: Send + Sync + 'static {
     /// Sends nothing more for this shard and keeps what comes. May be repeated with another reason.
     fn hold(&self, shard: &ShardId, reason: HoldReason);
 
-    /// Reports, by [`Drained::report`], when nothing is in flight for this shard any more. A later call takes the place of an
+    /// Reports, by [`DrainedReport::report`], when nothing is in flight for this shard any more. A later call takes the place of an
     /// earlier one.
-    fn drain(&self, shard: &ShardId, drained: Drained);
+    fn drain(&self, shard: &ShardId, drained: DrainedReport);
 
     /// From now on requests for this shard go here.
     fn switch(&self, shard: &ShardId, to: &Route);
 
     /// Sends what was kept for this shard, in order.
-    fn flush(&self, shard: &ShardId, flush: Flush);
+    fn flush(&self, shard: &ShardId, flush: FlushAmount);
 
     /// The router is to end: takes nothing more, and is done when nothing is kept and nothing is in flight.
     fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -39,23 +39,23 @@ pub trait Transport: Send + Sync + 'static {
 
 /// How much to send of what was kept.
 #[derive(Debug)]
-pub enum Flush {
+pub enum FlushAmount {
     /// All of it; then whatever comes goes straight on.
     All,
     /// The first alone, because the owner has just refused: the rest waits for what becomes of it. If nothing is kept, the
     /// next that comes goes.
-    One(Probe),
+    One(ProbeReport),
 }
 
 /// Reports that nothing is in flight for a shard any more.
 #[derive(Debug)]
-pub struct Drained {
+pub struct DrainedReport {
     pub(super) at: ShardIndex,
     pub(super) hold: u64,
     pub(super) tell: mpsc::UnboundedSender<RouterInput>,
 }
 
-impl Drained {
+impl DrainedReport {
     /// Nothing is in flight.
     pub fn report(self) {
         let Self { at, hold, tell } = self;
@@ -66,12 +66,12 @@ impl Drained {
 
 /// Reports that an owner which has refused takes requests again.
 #[derive(Debug)]
-pub struct Probe {
+pub struct ProbeReport {
     pub(super) at: ShardIndex,
     pub(super) tell: mpsc::UnboundedSender<RouterInput>,
 }
 
-impl Probe {
+impl ProbeReport {
     /// The owner has answered, or nothing was kept.
     pub fn answered(self) {
         let Self { at, tell } = self;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::plan::BalanceBy;
 use tenure::{
     AssignedBy, Builder, Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result,
-    Settings, Shard, ShardStep, Shared,
+    Settings, Shard, ShardStep, SharedState,
 };
 
 use tenure_core::keys::Key;
@@ -493,7 +493,7 @@ impl Handler for Stubborn {
         Ok(())
     }
 
-    async fn run(&self, grant: Grant, _: Shared<()>) -> Result<()> {
+    async fn run(&self, grant: Grant, _: SharedState<()>) -> Result<()> {
         grant.cancelled().await;
         let _dropped = Dropped(tokio::time::Instant::now(), self.0.clone());
         std::future::pending().await

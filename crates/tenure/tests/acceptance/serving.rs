@@ -150,7 +150,11 @@ impl tenure::Handler for Patient {
         Ok(())
     }
 
-    async fn run(&self, grant: tenure::Grant, _state: tenure::Shared<()>) -> tenure::Result<()> {
+    async fn run(
+        &self,
+        grant: tenure::Grant,
+        _state: tenure::SharedState<()>,
+    ) -> tenure::Result<()> {
         let mut said = self.0.clone();
         while let Ok(Ok(())) = grant.run_until_lost(said.changed()).await {
             grant.report_trouble(*said.borrow_and_update());

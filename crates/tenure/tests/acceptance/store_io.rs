@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::store::memory::MemoryStore;
-use tenure::store::observe::{ObservedStore, Observer};
+use tenure::store::observed_store::{CountReader, ObservedStore};
 use tenure::store::{Op, PutIf};
 use tenure::{Clock, Hashed, Node};
 
 use crate::test_cluster::*;
 
-async fn observed(shards: u32) -> (Node, Observer) {
+async fn observed(shards: u32) -> (Node, CountReader) {
     let (store, observer) = ObservedStore::new(Arc::new(MemoryStore::new()));
     let builder = Node::builder("memory:", "shop")
         .name("a")

@@ -9,7 +9,7 @@ use tenure::store::memory::MemoryStore;
 use tenure::store::{PutIf, Store};
 use tenure::{
     Builder, Clock, Epoch, Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result, Seal,
-    Settings, Shard, ShardId, Shared, StartError,
+    Settings, Shard, ShardId, SharedState, StartError,
 };
 use tenure_core::ids::ClusterName;
 use tenure_core::keys::Key;
@@ -114,7 +114,7 @@ impl Handler for Counter {
         Ok(Seal::default())
     }
 
-    async fn run(&self, grant: Grant, _state: Shared<u64>) -> Result<()> {
+    async fn run(&self, grant: Grant, _state: SharedState<u64>) -> Result<()> {
         let _running = Running::begin(&self.running);
         grant.cancelled().await;
         Ok(())

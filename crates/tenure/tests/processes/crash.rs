@@ -1,7 +1,7 @@
 //! Processes that die, and processes that leave.
 
 use rustix::process::Signal;
-use tenure_judge::Event;
+use tenure_judge::LogEvent;
 
 use crate::test_cluster::{LONG_TTL, SLACK, TTL, TestCluster, between};
 use crate::worker::now;
@@ -103,7 +103,7 @@ fn a_node_that_is_told_to_stop_ends_its_work_then_hands_over_at_once() {
         let (was, is) = (&before.0[&shard], &after.0[&shard]);
         assert!(is.epoch > was.epoch && is.pid == b.pid(), "{shard}");
         let end = site.look(|logs| {
-            let mut ends = logs.lines.iter().filter(|l| l.ev == Event::End);
+            let mut ends = logs.lines.iter().filter(|l| l.ev == LogEvent::End);
             ends.find(|l| (&l.shard, l.epoch) == (&shard, was.epoch))
                 .map(|l| l.t)
         });

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tenure_judge::Event;
+use tenure_judge::LogEvent;
 
 /// One line of a worker's log; the session is beyond what the judge asks for.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,7 +15,7 @@ pub(crate) struct Line {
     pub(crate) pid: u64,
     pub(crate) shard: String,
     pub(crate) epoch: u64,
-    pub(crate) ev: Event,
+    pub(crate) ev: LogEvent,
     pub(crate) node: String,
     pub(crate) session: String,
 }
@@ -118,11 +118,11 @@ impl Logs {
         match known {
             Some(known) if known.epoch > line.epoch => {}
             Some(known) if (known.epoch, known.pid) == (line.epoch, line.pid) => {
-                if line.ev == Event::Start {
+                if line.ev == LogEvent::Start {
                     known.start = line.t;
                 }
                 known.last = known.last.max(line.t);
-                known.over = line.ev == Event::End;
+                known.over = line.ev == LogEvent::End;
             }
             _ => {
                 let holder = Holder {
@@ -132,7 +132,7 @@ impl Logs {
                     epoch: line.epoch,
                     start: line.t,
                     last: line.t,
-                    over: line.ev == Event::End,
+                    over: line.ev == LogEvent::End,
                 };
                 self.holders.0.insert(line.shard.clone(), holder);
             }

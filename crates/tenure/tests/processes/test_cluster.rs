@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tenure::PlanningSettings;
-use tenure_judge::{Demands, Judge, Verdict, read_logs};
-use tenure_sim::validate::{Report, validate};
+use tenure_judge::{Judge, Requirements, Verdict, read_logs};
+use tenure_sim::validate::{ValidationReport, validate};
 
 use crate::logs::{Holder, Holders, Logs};
 use crate::process::Process;
@@ -282,7 +282,7 @@ impl TestCluster {
     pub(crate) fn verdict(&self) -> Verdict {
         let mut judge = Judge::default();
         read_logs(&[self.path("logs")], &mut judge).expect("logs that can be judged");
-        judge.verdict(&Demands::of_keyspace(KEYSPACE, self.shards))
+        judge.verdict(&Requirements::of_keyspace(KEYSPACE, self.shards))
     }
 
     /// Nothing speaks against what happened.
@@ -301,7 +301,7 @@ impl TestCluster {
     }
 
     /// What the nodes wrote down of themselves is what the machines do, and keeps the promises.
-    pub(crate) fn assert_traces_clean(&self) -> Report {
+    pub(crate) fn assert_traces_clean(&self) -> ValidationReport {
         let traces = fs::read_dir(self.path("traces")).expect("a directory");
         let traces = traces.map(|entry| entry.expect("an entry").path());
         let report = validate(traces).expect("traces that can be read");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::router::{Answer, Router};
+use tenure::router::{Router, SendResult};
 use tenure::{
     Entities, Entity, Epoch, Grant, Hashed, Node, NotProcessed, PlanningSettings, RejectReason,
     Result, ShardId, TellError,
@@ -139,8 +139,8 @@ impl Branch {
                 .tell_at::<Account>("orders", key, route.epoch, message)
                 .await
             {
-                Ok(()) if answered => Answer::Done(Some(count.await.expect("an answer"))),
-                Ok(()) => Answer::Done(None),
+                Ok(()) if answered => SendResult::Done(Some(count.await.expect("an answer"))),
+                Ok(()) => SendResult::Done(None),
                 Err(TellError::NotOwner { reason, .. }) => (*reason).into(),
                 Err(other) => panic!("{key}: {other}"),
             }

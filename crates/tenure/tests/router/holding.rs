@@ -1,6 +1,6 @@
 //! How much is held, and for how long.
 
-use tenure::router::{Answer, HoldLimits, HoldReason, RouteError};
+use tenure::router::{HoldLimits, HoldReason, RouteError, SendResult};
 
 use crate::test_cluster::*;
 
@@ -60,7 +60,7 @@ async fn more_than_the_limits_allow_is_refused_at_once() {
         error,
         full(&keys[0], "one shard may use half of the request limit")
     );
-    let large = router.send("orders", &keys[1], 501, async |_| Answer::Done(()));
+    let large = router.send("orders", &keys[1], 501, async |_| SendResult::Done(()));
     assert_eq!(
         large.await.unwrap_err(),
         full(&keys[1], "one shard may use half of the byte limit")
@@ -81,7 +81,7 @@ async fn bytes_are_limited_over_all_shards_too() {
         let shard = format!("orders/{i}").parse().unwrap();
         tokio::spawn(async move {
             router
-                .send_to(&shard, bytes, async |_| Answer::Done(()))
+                .send_to(&shard, bytes, async |_| SendResult::Done(()))
                 .await
         })
     };
@@ -131,7 +131,7 @@ async fn a_router_that_stops_finishes_what_it_holds_and_then_ends_its_session() 
     held.await.unwrap().unwrap();
     stopping.await.unwrap().unwrap();
     assert!(!site.session_of("r1").await.1.is_live());
-    let other = router.send("orders", "another", 1, async |_| Answer::Done(()));
+    let other = router.send("orders", "another", 1, async |_| SendResult::Done(()));
     assert_eq!(other.await.unwrap_err(), RouteError::Stopping);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tenure::Epoch;
-use tenure::router::Answer;
+use tenure::router::SendResult;
 
 use crate::test_cluster::*;
 
@@ -26,12 +26,12 @@ async fn a_refusal_is_followed_once_and_then_the_records_are_waited_for() {
             calls.push((route.owner.node().to_string(), start.elapsed().as_millis()));
             match calls.len() {
                 // Whoever has newer knowledge is believed, but not for ever.
-                n @ 1..=3 => Answer::NotOwner {
+                n @ 1..=3 => SendResult::NotOwner {
                     owner: Some(other),
                     epoch: Epoch(route.epoch.0 + 1),
                     rev: route.rev + n as u64,
                 },
-                _ => Answer::Done("done"),
+                _ => SendResult::Done("done"),
             }
         })
         .await;
@@ -57,7 +57,7 @@ async fn what_an_owner_answered_is_never_sent_again() {
     let answer: Result<Result<(), &str>, _> = router
         .send("orders", "k", 1, async |_| {
             *calls.lock().unwrap() += 1;
-            Answer::Done(Err("out of stock"))
+            SendResult::Done(Err("out of stock"))
         })
         .await;
     assert_eq!(answer, Ok(Err("out of stock")));
@@ -83,12 +83,12 @@ async fn while_an_owner_refuses_one_request_at_a_time_tries_and_the_order_stays(
                         let refuses = start.elapsed() < ms(1000);
                         calls.lock().unwrap().push((n, refuses));
                         match refuses {
-                            true => Answer::NotOwner {
+                            true => SendResult::NotOwner {
                                 owner: None,
                                 epoch: route.epoch,
                                 rev: route.rev,
                             },
-                            false => Answer::Done(()),
+                            false => SendResult::Done(()),
                         }
                     })
                     .await

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure::router::{Answer, RouteError};
+use tenure::router::{RouteError, SendResult};
 use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::{Named, Node};
 use tenure_core::keys::Key;
@@ -139,7 +139,7 @@ async fn named_shards_are_found_by_their_names() {
     })
     .await;
     let sent = router.send("topics", "eu/payments", 1, async |route| {
-        Answer::Done(route.owner.node().to_string())
+        SendResult::Done(route.owner.node().to_string())
     });
     assert_eq!(sent.await.unwrap(), "a");
 }

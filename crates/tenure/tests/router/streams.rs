@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::router::{Answer, Router};
+use tenure::router::{Router, SendResult};
 use tenure::{Node, ShardId};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ fn stream(router: &Router, node: &Node, key: String, polite: bool) -> JoinHandle
             }
             let ended = Instant::now();
             drop(entered);
-            Answer::Done(Ended { told, ended })
+            SendResult::Done(Ended { told, ended })
         });
         sent.await.unwrap()
     })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::router::{Answer, HoldLimits, Route, RouteError, Router, RouterBuilder};
+use tenure::router::{HoldLimits, Route, RouteError, Router, RouterBuilder, SendResult};
 use tenure::store::fault::{FaultConfig, FaultStore};
 use tenure::store::memory::MemoryStore;
 use tenure::store::{Put, PutIf, Store};
@@ -118,7 +118,13 @@ pub(crate) struct Wire<const CATCHES_UP: bool> {
 
 impl<const C: bool> Wire<C> {
     /// Carries a write to the node that a route names, as a network would: there, done, and back.
-    pub(crate) async fn write(&self, route: Route, key: &str, n: u64, disk: &Disk) -> Answer<()> {
+    pub(crate) async fn write(
+        &self,
+        route: Route,
+        key: &str,
+        n: u64,
+        disk: &Disk,
+    ) -> SendResult<()> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let node = self.nodes.lock().unwrap()[route.owner.address("wire").unwrap()].clone();
         tokio::time::sleep(Duration::from_micros(100 + call % 7 * 150)).await;
@@ -140,7 +146,7 @@ impl<const C: bool> Wire<C> {
             state.push(line);
         });
         done.await.expect("no lease is lost here");
-        Answer::Done(())
+        SendResult::Done(())
     }
 }
 

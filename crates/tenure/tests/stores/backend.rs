@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tenure_store::servers::etcd::{Etcd, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdRelease};
 use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::servers::s3::S3;
+use tenure_store::servers::s3::S3Service;
 
 /// The backends under the names of the modules that their tests are in.
 #[allow(non_camel_case_types)]
@@ -14,7 +14,7 @@ pub(crate) mod by_name {
     pub(crate) type etcd = super::Etcd;
     pub(crate) type nats = super::Nats;
     pub(crate) type postgres = super::Postgres;
-    pub(crate) type s3 = super::S3;
+    pub(crate) type s3 = super::S3Service;
 }
 
 /// A running server that things can happen to.
@@ -73,7 +73,7 @@ impl Backend for Etcd {
     const OUTLASTS_STANDSTILL: bool = false;
 
     fn launch() -> Self {
-        Self::start(Release::V3_4)
+        Self::start(EtcdRelease::V3_4)
     }
 
     fn address(&self) -> SocketAddr {
@@ -237,7 +237,7 @@ impl Backend for Postgres {
     }
 }
 
-impl Backend for S3 {
+impl Backend for S3Service {
     const NAME: &'static str = "s3";
     /// Short, so that tests end; with less, a busy machine that wakes all parts of SeaweedFS is measured.
     const TTL: Duration = Duration::from_secs(5);

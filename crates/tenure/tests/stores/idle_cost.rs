@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tenure_store::servers::etcd::Etcd;
 use tenure_store::servers::nats::Nats;
 use tenure_store::servers::postgres::Postgres;
-use tenure_store::servers::s3::S3;
+use tenure_store::servers::s3::S3Service;
 
 use crate::backend::Backend;
 use crate::place::Place;
@@ -82,6 +82,6 @@ mod long {
 
     #[test]
     fn a_bucket_takes_at_most_one_write_per_node_and_renewal() {
-        at_most_one_write_per_node_and_renewal::<S3>();
+        at_most_one_write_per_node_and_renewal::<S3Service>();
     }
 }

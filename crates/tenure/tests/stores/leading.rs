@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::thread;
 
-use tenure_store::servers::proxy::{Flow, Proxy};
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
 
 use crate::backend::Backend;
 use crate::books::{await_books, books};
@@ -92,7 +92,7 @@ fn a_leader_that_is_cut_off_leaves_no_zombie_behind<B: Backend>() {
     let (server, site) = direct::<B>(8);
     let a = site.start("a");
     site.await_settled(&["a"]);
-    let way = Proxy::start(server.address());
+    let way = TcpProxy::start(server.address());
     let leads_only = Own {
         leads_only: true,
         ..Own::default()
@@ -106,13 +106,13 @@ fn a_leader_that_is_cut_off_leaves_no_zombie_behind<B: Backend>() {
     site.await_settled(&["a", "b"]);
     let term = books(&site).term();
     // The last that it hears of is that all is well; then b is gone.
-    way.both_ways(Flow::Hold);
+    way.both_ways(TrafficMode::Hold);
     b.kill();
     site.await_settled(&["a"]);
     let next = await_books(&site, "another leads, and has swept", |books| {
         books.term() > term && books.naming("b").is_empty()
     });
-    way.both_ways(Flow::Pass);
+    way.both_ways(TrafficMode::Pass);
     await_books(&site, "p is back", |books| {
         let mut live = books.sessions.values().filter(|s| s.is_live());
         live.any(|s| s.node.as_str() == "p")

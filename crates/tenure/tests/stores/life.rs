@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use tenure::Rejoin;
-use tenure_store::servers::proxy::Flow;
+use tenure::RejoinMode;
+use tenure_store::servers::proxy::TrafficMode;
 
 use crate::backend::Backend;
 use crate::dropped_packets::Dropped;
@@ -103,9 +103,9 @@ fn cut_off<B: Backend>(place: &Place<B>, cut: Cut, part: Option<f64>) -> bool {
         },
         Cut::Proxy => {
             let flow = if part.is_some() {
-                Flow::Hold
+                TrafficMode::Hold
             } else {
-                Flow::Lose
+                TrafficMode::Lose
             };
             proxy.both_ways(flow);
             None
@@ -129,7 +129,7 @@ fn cut_off<B: Backend>(place: &Place<B>, cut: Cut, part: Option<f64>) -> bool {
     true
 }
 
-fn two<B: Backend>(rejoin: Rejoin, ttl: Duration) -> Place<B> {
+fn two<B: Backend>(rejoin: RejoinMode, ttl: Duration) -> Place<B> {
     let server = B::launch();
     let own = scenes::comes_back(rejoin);
     let site = TestCluster::new(SHARDS).with_ttl(ttl);
@@ -145,7 +145,7 @@ fn cut_short<B: Backend>(cut: Cut) {
         Cut::Packets => B::TTL * 3,
         Cut::Proxy => B::TTL,
     };
-    let place = two::<B>(Rejoin::Manual, ttl);
+    let place = two::<B>(RejoinMode::Manual, ttl);
     let before = place.site.await_settled(&["a", "b"]);
     for part in SHORT {
         if !cut_off(&place, cut, Some(part)) {
@@ -159,7 +159,7 @@ fn cut_short<B: Backend>(cut: Cut) {
 }
 
 // C2
-fn cut_for_long<B: Backend>(cut: Cut, rejoin: Rejoin) {
+fn cut_for_long<B: Backend>(cut: Cut, rejoin: RejoinMode) {
     let mut place = two::<B>(rejoin, B::TTL);
     let url = place.server.url(place.server.address().port());
     place.site = place.site.with_store(url);
@@ -186,23 +186,23 @@ fn packets_lost_on_the_way_for_less_than_the_ttl_change_no_owner_no_epoch_and_no
 fn a_node_whose_packets_are_dropped_for_long_comes_back_drained_where_its_operator_wants_to_be_asked<
     B: Backend,
 >() {
-    cut_for_long::<B>(Cut::Packets, Rejoin::Manual);
+    cut_for_long::<B>(Cut::Packets, RejoinMode::Manual);
 }
 
 // C2
 fn a_node_whose_packets_are_dropped_for_long_comes_back_by_itself<B: Backend>() {
-    cut_for_long::<B>(Cut::Packets, Rejoin::Auto);
+    cut_for_long::<B>(Cut::Packets, RejoinMode::Auto);
 }
 
 // C2
 fn a_node_whose_packets_are_lost_for_long_comes_back_as_it_should<B: Backend>() {
-    cut_for_long::<B>(Cut::Proxy, Rejoin::Manual);
-    cut_for_long::<B>(Cut::Proxy, Rejoin::Auto);
+    cut_for_long::<B>(Cut::Proxy, RejoinMode::Manual);
+    cut_for_long::<B>(Cut::Proxy, RejoinMode::Auto);
 }
 
 // C2
 fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_as_it_should<B: Backend>() {
-    for rejoin in [Rejoin::Manual, Rejoin::Auto] {
+    for rejoin in [RejoinMode::Manual, RejoinMode::Auto] {
         let (_server, site) = direct::<B>(SHARDS);
         scenes::an_owner_that_slept(site, rejoin);
     }
@@ -227,19 +227,19 @@ fn a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is
 // C10
 fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drained<B: Backend>() {
     let (_server, site) = direct::<B>(9);
-    scenes::a_whole_cluster(site, [2, 0, 1], Rejoin::Manual, B::LATE);
+    scenes::a_whole_cluster(site, [2, 0, 1], RejoinMode::Manual, B::LATE);
 }
 
 // C5
 fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself<B: Backend>() {
     let (_server, site) = direct::<B>(9);
-    scenes::a_whole_cluster(site, [1, 0, 2], Rejoin::Auto, B::LATE);
+    scenes::a_whole_cluster(site, [1, 0, 2], RejoinMode::Auto, B::LATE);
 }
 
 // C5, C10
 fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order<B: Backend>() {
     for order in scenes::ORDERS {
-        for rejoin in [Rejoin::Auto, Rejoin::Manual] {
+        for rejoin in [RejoinMode::Auto, RejoinMode::Manual] {
             let (_server, site) = direct::<B>(9);
             scenes::a_whole_cluster(site, order, rejoin, B::LATE);
         }

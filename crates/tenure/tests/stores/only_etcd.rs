@@ -3,7 +3,7 @@
 use std::thread;
 
 use rustix::process::Signal;
-use tenure_store::servers::etcd::{Etcd, Options, Release};
+use tenure_store::servers::etcd::{Etcd, EtcdOptions, EtcdRelease};
 
 use crate::backend::{Backend, key_of};
 use crate::place::{Place, SHARDS, measured};
@@ -13,7 +13,7 @@ use crate::worker::now;
 // A13
 #[test]
 fn nodes_keep_their_shards_and_epochs_when_the_leader_of_three_members_is_killed() {
-    let mut etcd = Options::new(Release::V3_4).members(3).start();
+    let mut etcd = EtcdOptions::new(EtcdRelease::V3_4).members(3).start();
     let site = TestCluster::new(SHARDS).with_ttl(Etcd::TTL);
     let url = etcd.url("test");
     let _nodes = ["a", "b"].map(|node| site.launch(node, node, &url));
@@ -52,7 +52,7 @@ mod long {
 
     #[test]
     fn the_shards_of_a_node_killed_beside_a_follower_are_served_by_another() {
-        let mut etcd = Options::new(Release::V3_5).members(3).start();
+        let mut etcd = EtcdOptions::new(EtcdRelease::V3_5).members(3).start();
         let site = TestCluster::new(SHARDS).with_ttl(Etcd::TTL);
         let url = etcd.url("test");
         let [a, _b] = ["a", "b"].map(|node| site.launch(node, node, &url));

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tenure_store::servers::nats::{Nats, Options};
+use tenure_store::servers::nats::{Nats, NatsOptions};
 
 use crate::backend::Backend;
 use crate::place::{SHARDS, measured};
@@ -14,7 +14,7 @@ mod long {
 
     #[test]
     fn work_goes_on_through_an_election_at_the_default_ttl_of_a_replicated_bucket() {
-        let mut nats = Options::new().members(3).start();
+        let mut nats = NatsOptions::new().members(3).start();
         let url = nats.url("test");
         let ttl = tenure_store::describe(&url).unwrap().default_ttl;
         let site = TestCluster::new(SHARDS).with_ttl(ttl);
@@ -37,7 +37,7 @@ mod long {
 
     #[test]
     fn nodes_come_back_to_their_shards_when_the_leader_of_three_servers_is_killed() {
-        let mut nats = Options::new().members(3).start();
+        let mut nats = NatsOptions::new().members(3).start();
         let site = TestCluster::new(SHARDS).with_ttl(Nats::TTL);
         let url = nats.url("test");
         let _nodes = ["a", "b"].map(|node| site.launch(node, node, &url));

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tenure_store::servers::proxy::{Flow, Proxy};
+use tenure_store::servers::proxy::{TcpProxy, TrafficMode};
 
 use crate::backend::Backend;
 use crate::place::{Place, measured};
@@ -48,47 +48,47 @@ crate::on_each_store! {
     }
 }
 
-type Way = fn(&Proxy, Flow);
+type Way = fn(&TcpProxy, TrafficMode);
 
 /// Of the ttl: short of what nobody notices, and short of the ttl by what renewals and reconnecting take.
 const SHORT: [f64; 2] = [0.45, 0.65];
 
 // C1, A2
 fn a_node_that_is_cut_off_for_less_than_the_ttl_keeps_its_shards_and_epochs<B: Backend>() {
-    cut_short::<B>(Proxy::both_ways);
+    cut_short::<B>(TcpProxy::both_ways);
 }
 
 // C1
 fn a_node_whose_questions_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs<B: Backend>() {
-    cut_short::<B>(Proxy::to_server);
+    cut_short::<B>(TcpProxy::to_server);
 }
 
 // C1
 fn a_node_whose_answers_are_lost_for_less_than_the_ttl_keeps_its_shards_and_epochs<B: Backend>() {
-    cut_short::<B>(Proxy::to_client);
+    cut_short::<B>(TcpProxy::to_client);
 }
 
 // C2
 fn the_shards_of_a_node_that_is_cut_off_for_long_move_and_the_node_comes_back<B: Backend>() {
-    cut_for_long::<B>(Proxy::both_ways);
+    cut_for_long::<B>(TcpProxy::both_ways);
 }
 
 // C2
 fn the_shards_of_a_node_whose_questions_are_lost_for_long_move_and_the_node_comes_back<
     B: Backend,
 >() {
-    cut_for_long::<B>(Proxy::to_server);
+    cut_for_long::<B>(TcpProxy::to_server);
 }
 
 // C2
 fn the_shards_of_a_node_whose_answers_are_lost_for_long_move_and_the_node_comes_back<B: Backend>() {
-    cut_for_long::<B>(Proxy::to_client);
+    cut_for_long::<B>(TcpProxy::to_client);
 }
 
 fn cut_short<B: Backend>(way: Way) {
     let (place, before) = Place::<B>::of_two();
     for part in SHORT {
-        way(&place.proxies["a"], Flow::Hold);
+        way(&place.proxies["a"], TrafficMode::Hold);
         thread::sleep(B::TTL.mul_f64(part));
         place.proxies["a"].heal();
         place.await_work_after(now());
@@ -107,7 +107,7 @@ fn cut_short<B: Backend>(way: Way) {
 fn cut_for_long<B: Backend>(way: Way) {
     let (place, before) = Place::<B>::of_two();
     let site = &place.site;
-    way(&place.proxies["a"], Flow::Lose);
+    way(&place.proxies["a"], TrafficMode::Lose);
     // Whatever was confirmed was sent before this.
     let cut = now();
     let without = site.await_served("b has them all", |held| held.nodes() == ["b"]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_store::servers::proxy::Proxy;
+use tenure_store::servers::proxy::TcpProxy;
 
 use crate::backend::Backend;
 use crate::logs::Holders;
@@ -17,7 +17,7 @@ pub(crate) const SHARDS: u32 = 8;
 /// A running cluster. Nodes go before the server.
 pub(crate) struct Place<B> {
     pub(crate) nodes: BTreeMap<&'static str, Process>,
-    pub(crate) proxies: BTreeMap<&'static str, Proxy>,
+    pub(crate) proxies: BTreeMap<&'static str, TcpProxy>,
     pub(crate) server: B,
     pub(crate) site: TestCluster,
 }
@@ -53,9 +53,9 @@ impl<B: Backend> Place<B> {
         url: impl Fn(&B, u16) -> String,
         own: &Own,
     ) -> (Self, Holders) {
-        let proxy = |name: &&'static str| (*name, Proxy::start(server.address()));
+        let proxy = |name: &&'static str| (*name, TcpProxy::start(server.address()));
         let proxies: BTreeMap<_, _> = names.iter().map(proxy).collect();
-        let start = |(name, proxy): (&&'static str, &Proxy)| {
+        let start = |(name, proxy): (&&'static str, &TcpProxy)| {
             let url = url(&server, proxy.port());
             (*name, site.launch_as(name, name, &url, own.clone()))
         };

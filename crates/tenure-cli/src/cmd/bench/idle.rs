@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Hashed, Node};
-use tenure_store::observe::ObservedStore;
+use tenure_store::observed_store::ObservedStore;
 
 use super::failover::open;
 use super::measure::Row;

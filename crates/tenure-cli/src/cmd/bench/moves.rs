@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tenure_core::record::{AssignedBy, PlanningSettings};
-use tenure_sim::orders::{self, Arm};
+use tenure_sim::orders::{self, MoveOrder};
 
 use super::Machine;
 use super::worker::Scratch;
@@ -92,7 +92,7 @@ struct Report {
 /// One order of the steps of a move, in the simulator.
 #[derive(Debug, Serialize)]
 struct Order {
-    order: Arm,
+    order: MoveOrder,
     load_ms: f64,
     moves: u64,
     answered: u64,
@@ -256,9 +256,9 @@ impl Report {
         ]);
         for o in &self.orders {
             let name = match o.order {
-                Arm::Ours => "ours",
-                Arm::FreezeThenWarm => "freeze, then warm",
-                Arm::WarmThenSwitch => "warm, then move",
+                MoveOrder::Ours => "ours",
+                MoveOrder::FreezeThenWarm => "freeze, then warm",
+                MoveOrder::WarmThenSwitch => "warm, then move",
             };
             table.row(vec![
                 name.to_owned(),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::ids::{KeyspaceName, NodeName, ShardName};
 use tenure_core::plan::{
-    BalanceBy, Decision, Delta, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings,
-    PlanView, Planner, ShardSpec, plan,
+    BalanceBy, Decision, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings,
+    PlanShardRecord, PlanView, Planner, ViewChange, plan,
 };
 use tenure_core::time::Time;
 
@@ -78,7 +78,7 @@ impl Size {
         let specs = (0..shards)
             .map(|i| {
                 let owner = names[(i % nodes) as usize].clone();
-                ShardSpec::owned(ShardName::index(i), owner)
+                PlanShardRecord::owned(ShardName::index(i), owner)
             })
             .collect();
         let all = names
@@ -131,19 +131,19 @@ impl Size {
         let planner = Planner::new(self.view.clone(), self.rules.clone());
         let mut drained = self.view.node(NodeIx(self.nodes / 2)).clone();
         drained.state = NodeState::Draining;
-        let changed = ShardSpec::owned(ShardName::index(0), node_name(1)?);
-        let after = |delta: &Delta| {
+        let changed = PlanShardRecord::owned(ShardName::index(0), node_name(1)?);
+        let after = |delta: &ViewChange| {
             let mut planner = planner.clone();
             timed(|| {
                 planner.apply(delta.clone());
                 planner.plan(NOW)
             })
         };
-        let join = Delta::Node(newcomer(self.nodes)?);
+        let join = ViewChange::Node(newcomer(self.nodes)?);
         let small = [
             ("one node joins", join),
-            ("one node drains", Delta::Node(drained)),
-            ("one shard changed", Delta::Shard(changed)),
+            ("one node drains", ViewChange::Node(drained)),
+            ("one shard changed", ViewChange::Shard(changed)),
         ];
         let mut rows = vec![
             row("full, one node joins", full, aim_full),
@@ -221,7 +221,7 @@ fn sticky(shards: u32, nodes: &[u32], now: Option<&[u32]>) -> Result<Vec<u32>, E
     let keyspace = KeyspaceName::new("bench").map_err(fail)?;
     let mut specs = Vec::new();
     for i in 0..shards {
-        let mut spec = ShardSpec::free(ShardName::index(i));
+        let mut spec = PlanShardRecord::free(ShardName::index(i));
         if let Some(owner) = now.and_then(|now| now.get(i as usize)) {
             spec.owner = Some(node_name(*owner)?);
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use tenure_queue::{OwnershipSettings, Payload, Queue, Submit, Task};
+use tenure_queue::{NewTask, OwnershipSettings, Payload, Queue, Task};
 
 use super::measure::Row;
 use super::{Machine, print_rows, put_out};
@@ -41,7 +41,7 @@ pub(super) struct QueueBench {
     /// Store; default: SQLite files
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Number of workers that share the queue; repeatable; default: 1, 4, 16
+    /// Number of workers that share the queue; repeat for one measurement per value; default: 1, 4, 16
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Vec<u32>,
     /// Number of tasks
@@ -123,7 +123,7 @@ impl QueueBench {
         let begun = Instant::now();
         let mut left = self.tasks as usize;
         while left > 0 {
-            let batch = vec![Submit::new(Payload::none()); left.min(BATCH)];
+            let batch = vec![NewTask::new(Payload::none()); left.min(BATCH)];
             left -= batch.len();
             for answer in field.queue.submit_many(batch).await {
                 answer?;
@@ -152,7 +152,7 @@ impl QueueBench {
 async fn claim_delays(queue: &Queue) -> Result<Vec<f64>, Exit> {
     let mut delays = Vec::new();
     for _ in 0..SINGLES {
-        let submitted = queue.submit(Submit::new(Payload::none())).await?;
+        let submitted = queue.submit(NewTask::new(Payload::none())).await?;
         let task = queue.wait(&submitted.id, Duration::from_secs(60)).await?;
         delays.extend(delay(&task));
     }

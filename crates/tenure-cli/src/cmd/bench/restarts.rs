@@ -18,13 +18,13 @@ const KEYS: u32 = 100;
 /// Measure rolling restarts of sidecars under constant load through two routers
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Arms, run one after the other, each in a new cluster:\n  \
+    after_help = "Variants, run one after the other, each in a new cluster:\n  \
     none          no restart (baseline)\n  \
     kill          kill and restart every node\n  \
     drain         stop every node cleanly; routers hold almost no requests\n  \
     drain+hold    routers hold requests; the target loads a shard after it owns it\n  \
     drain+hold+load  the target loads a shard before it owns it\n\n\
-    Examples:\n  tenure bench restarts\n  tenure bench restarts --requests 1000000 --rate 2000 --arm none --arm drain+hold+load"
+    Examples:\n  tenure bench restarts\n  tenure bench restarts --requests 1000000 --rate 2000 --variant none --variant drain+hold+load"
 )]
 pub(super) struct RestartsBench {
     /// Number of requests of each variant
@@ -39,16 +39,16 @@ pub(super) struct RestartsBench {
     /// Simulated time to load a shard, in milliseconds
     #[arg(long, default_value_t = 200, value_name = "MS")]
     load_ms: u64,
-    /// Variant to run; repeatable; default: all
-    #[arg(long, value_name = "ARM", value_parser = Arm::parse)]
-    arm: Vec<Arm>,
+    /// Restart variant to measure; repeatable; default: all
+    #[arg(long, value_name = "VARIANT", value_parser = RestartVariant::parse)]
+    variant: Vec<RestartVariant>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum Arm {
+enum RestartVariant {
     #[serde(rename = "none")]
     None,
     #[serde(rename = "kill")]
@@ -61,7 +61,7 @@ enum Arm {
     DrainHoldLoad,
 }
 
-impl Arm {
+impl RestartVariant {
     const ALL: [(&'static str, Self); 5] = [
         ("none", Self::None),
         ("kill", Self::Kill),
@@ -75,21 +75,21 @@ impl Arm {
         let names = Self::ALL.map(|(name, _)| name).join(", ");
         found
             .map(|f| f.1)
-            .ok_or(format!("unknown arm {text:?}; use one of: {names}"))
+            .ok_or(format!("unknown variant {text:?}; use one of: {names}"))
     }
 
     fn name(self) -> &'static str {
         Self::ALL
             .iter()
-            .find(|(_, arm)| *arm == self)
+            .find(|(_, variant)| *variant == self)
             .map_or("", |f| f.0)
     }
 }
 
-/// What came of one arm.
+/// Result of one variant.
 #[derive(Debug, Serialize)]
 struct Outcome {
-    arm: Arm,
+    variant: RestartVariant,
     requests: u64,
     failed: u64,
     lost: u64,
@@ -109,33 +109,33 @@ struct Report {
     rate: u32,
     nodes: u32,
     load_ms: u64,
-    arms: Vec<Outcome>,
+    variants: Vec<Outcome>,
 }
 
 impl RestartsBench {
     pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let machine = Machine::this();
         machine.warn();
-        let arms = match self.arm.is_empty() {
-            true => Arm::ALL.map(|(_, arm)| arm).to_vec(),
-            false => self.arm.clone(),
+        let variants = match self.variant.is_empty() {
+            true => RestartVariant::ALL.map(|(_, variant)| variant).to_vec(),
+            false => self.variant.clone(),
         };
         let mut outcomes = Vec::new();
-        for arm in arms {
-            eprintln!("measuring {} …", arm.name());
-            outcomes.push(self.measure(arm).await?);
+        for variant in variants {
+            eprintln!("measuring {} …", variant.name());
+            outcomes.push(self.measure(variant).await?);
         }
         let report = Report {
             machine,
             rate: self.rate,
             nodes: self.nodes,
             load_ms: self.load_ms,
-            arms: outcomes,
+            variants: outcomes,
         };
         put_out(self.json, &report, |out| report.print(out))
     }
 
-    async fn measure(&self, arm: Arm) -> Result<Outcome, Exit> {
+    async fn measure(&self, variant: RestartVariant) -> Result<Outcome, Exit> {
         let dir = tempfile::tempdir()
             .map_err(|e| Exit::failed(format!("a temporary directory cannot be created: {e}")))?;
         let site = Site {
@@ -143,9 +143,12 @@ impl RestartsBench {
             cluster: "bench".to_owned(),
             dir: dir.path().to_owned(),
             shards: self.nodes * 8,
-            warm: matches!(arm, Arm::None | Arm::DrainHoldLoad),
+            warm: matches!(
+                variant,
+                RestartVariant::None | RestartVariant::DrainHoldLoad
+            ),
             load_time: Duration::from_millis(self.load_ms),
-            hold: if matches!(arm, Arm::Kill | Arm::Drain) {
+            hold: if matches!(variant, RestartVariant::Kill | RestartVariant::Drain) {
                 1
             } else {
                 100_000
@@ -164,11 +167,11 @@ impl RestartsBench {
         // Not before everybody has what it should have: the moves of the beginning are not what is measured.
         let load = Load::begin(&at, KEYS as usize, pace, most);
         let mut restarts = 0;
-        while arm != Arm::None && !load.is_over() {
+        while variant != RestartVariant::None && !load.is_over() {
             let at = restarts as usize % nodes.len();
             let (name, node) = (&names[at], &mut nodes[at]);
             let rest = Instant::now() + Duration::from_secs(2);
-            node.signal(if arm == Arm::Kill {
+            node.signal(if variant == RestartVariant::Kill {
                 Signal::KILL
             } else {
                 Signal::TERM
@@ -191,7 +194,7 @@ impl RestartsBench {
         let good = tally.good.iter().map(|(key, n)| (keys[key].as_str(), n));
         let [p50, p99, p999, longest] = tally.percentiles([500, 990, 999, 1000]).map(ms);
         Ok(Outcome {
-            arm,
+            variant,
             requests: tally.answered,
             failed: tally.failed,
             lost: journal.lost(good),
@@ -241,7 +244,7 @@ impl Report {
         writeln!(
             out,
             "{:<16} {:>8} {:>8} {:>8} {:>5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>11}",
-            "arm",
+            "variant",
             "requests",
             "restarts",
             "failed %",
@@ -253,11 +256,11 @@ impl Report {
             "longest",
             "longest gap"
         )?;
-        for o in &self.arms {
+        for o in &self.variants {
             writeln!(
                 out,
                 "{:<16} {:>8} {:>8} {:>8.3} {:>5} {:>6} {:>9.1} {:>9.1} {:>9.1} {:>9.0} {:>11.0}",
-                o.arm.name(),
+                o.variant.name(),
                 o.requests,
                 o.restarts,
                 o.failed as f64 * 100.0 / o.requests.max(1) as f64,

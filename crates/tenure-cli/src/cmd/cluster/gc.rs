@@ -26,7 +26,7 @@ use crate::stdout;
 /// How many records are listed as text before "and so many more".
 const SHOWN: usize = 40;
 
-/// Find stale references to departed nodes and delete unused tombstones
+/// Remove references to departed nodes, and records of ended sessions that nothing refers to
 #[derive(Debug, Args)]
 #[command(
     after_help = "Running nodes and the leader do this continuously, so a cluster with running nodes needs no gc. The command\n\
@@ -38,7 +38,7 @@ const SHOWN: usize = 40;
     tenure cluster gc"
 )]
 pub(crate) struct Gc {
-    /// List stale records without changing anything
+    /// List what would be removed, without changing anything
     #[arg(long)]
     dry_run: bool,
     /// Print JSON

@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
     tenure cluster list\n  \
     tenure cluster pause-moves --reason 'incident 42'\n  \
     tenure cluster delete shop --yes")]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -76,7 +76,7 @@ struct Delete {
     json: bool,
 }
 
-impl Cluster {
+impl ClusterCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::List { json } => list(config, *json).await,

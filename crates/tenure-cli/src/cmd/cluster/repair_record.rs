@@ -31,7 +31,7 @@ use crate::stdout;
     tenure cluster repair-record keyspaces/orders --yes"
 )]
 pub(crate) struct RepairRecord {
-    /// Record key
+    /// Key of the record, such as keyspaces/orders
     key: Deletable,
     /// Show the effect without changing anything
     #[arg(long)]

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use super::baseline_ttl_lock::PlainLock;
-use crate::cmd::up::fenced::Fenced;
+use crate::cmd::up::fenced_counters::FencedCounters;
 use crate::config::duration;
 use crate::supervise::{boot_now, myself};
 
@@ -114,7 +114,7 @@ impl Beat {
             None => number("TENURE_EPOCH")?,
         };
         let mut fenced = match &self.fence {
-            Some(path) => Some(Fenced::open(path).map_err(io::Error::other)?),
+            Some(path) => Some(FencedCounters::open(path).map_err(io::Error::other)?),
             None => None,
         };
         let mut log = self.log(epoch)?;
@@ -185,7 +185,7 @@ impl Beat {
 }
 
 /// The time at which the resource took a change, within its transaction; `None` if it has seen a newer epoch.
-fn under(fenced: &mut Fenced, log: &Log) -> io::Result<Option<u64>> {
+fn under(fenced: &mut FencedCounters, log: &Log) -> io::Result<Option<u64>> {
     let made = fenced.under(&log.shard, log.epoch, || boot_now().0);
     made.map_err(io::Error::other)
 }

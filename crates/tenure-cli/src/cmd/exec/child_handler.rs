@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::{Clock, Grant, Handler, Result, Shard, Shared, Time};
+use tenure::{Clock, Grant, Handler, Result, Shard, SharedState, Time};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::Restart;
+use super::RestartCondition;
 use super::backoff::{Backoff, STEADY};
 use super::grant_file::{GrantFile, GrantFiles, GrantState};
 use crate::supervise::{Ended, Limits, Running, Start, Supervisor, boot_now};
@@ -34,7 +34,7 @@ struct Inner {
     boot_id: Option<String>,
     files: GrantFiles,
     supervisor: Supervisor,
-    restart: Restart,
+    restart: RestartCondition,
     kill_grace: Duration,
     hurried: watch::Receiver<bool>,
     next: AtomicU64,
@@ -45,7 +45,7 @@ impl ChildHandler {
         who: Who,
         files: GrantFiles,
         supervisor: Supervisor,
-        restart: Restart,
+        restart: RestartCondition,
         kill_grace: Duration,
         hurried: watch::Receiver<bool>,
     ) -> Self {
@@ -80,7 +80,7 @@ impl Handler for ChildHandler {
         })
     }
 
-    async fn run(&self, grant: Grant, state: Shared<Charge>) -> Result<()> {
+    async fn run(&self, grant: Grant, state: SharedState<Charge>) -> Result<()> {
         // A task of its own: this call is dropped when the shard is lost, the child must be seen to its end.
         let inner = self.0.clone();
         Ok(tokio::spawn(async move { inner.live(grant, state).await }).await?)
@@ -89,7 +89,7 @@ impl Handler for ChildHandler {
 
 impl Inner {
     /// Runs children one after the other until the stay is to end.
-    async fn live(&self, grant: Grant, state: Shared<Charge>) {
+    async fn live(&self, grant: Grant, state: SharedState<Charge>) {
         // P1: the stay is not over, and nobody else is told that the shard is free, while the state is in use; and it is in
         // use until the child is dead and reaped.
         let Ok(charge) = state.lock().await else {
@@ -135,9 +135,9 @@ impl Inner {
 
     fn starts_again(&self, code: i32) -> bool {
         match self.restart {
-            Restart::Always => true,
-            Restart::OnFailure => code != 0,
-            Restart::Never => false,
+            RestartCondition::Always => true,
+            RestartCondition::OnFailure => code != 0,
+            RestartCondition::Never => false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tenure::Clock;
 use tenure::data_dir::DataDir;
-use tenure_store::machine_identity::Host;
+use tenure_store::machine_identity::MachineIdentity;
 
 use super::{Signals, Waited};
 use crate::exit::Exit;
@@ -41,7 +41,7 @@ pub(crate) async fn take(
 
 /// A node's name if none is given: the host's with that of the directory, or with something that nobody else has.
 pub(crate) fn default_name(data: Option<&DataDir>) -> String {
-    let host = Host::this().name;
+    let host = MachineIdentity::this().name;
     if let Some(name) = data.and_then(|dir| dir.path().file_name()) {
         return format!("{host}-{}", name.to_string_lossy());
     }

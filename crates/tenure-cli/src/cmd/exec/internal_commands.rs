@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::beat::Beat;
-use crate::cmd::sidecar::demo_app::App;
-use crate::cmd::up::worker::UpNode;
+use crate::cmd::sidecar::demo_app::DemoAppArgs;
+use crate::cmd::up::counter_node::UpNodeArgs;
 use crate::exit::Exit;
 use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
 
 /// Not for people.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Hidden {
+pub(crate) enum InternalCommand {
     #[command(name = "__watchdog", hide = true)]
     Watchdog(WatchdogArgs),
     #[command(name = "__reaper", hide = true)]
@@ -22,12 +22,12 @@ pub(crate) enum Hidden {
     #[command(name = "__beat", hide = true)]
     Beat(Beat),
     #[command(name = "__up-node", hide = true)]
-    UpNode(UpNode),
+    UpNode(UpNodeArgs),
     #[command(name = "__app", hide = true)]
-    App(App),
+    App(DemoAppArgs),
 }
 
-impl Hidden {
+impl InternalCommand {
     pub(crate) fn run(self) -> Result<ExitCode, Exit> {
         match self {
             Self::Watchdog(args) => Ok(supervise::watchdog(args)),

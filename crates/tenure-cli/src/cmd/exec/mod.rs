@@ -25,8 +25,8 @@ use tokio::sync::watch;
 use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::flags::Flags;
-use crate::config::settings_table::Knob;
-use crate::config::{Config, Value, planning};
+use crate::config::settings_table::SettingDefinition;
+use crate::config::{Config, SettingValue, planning};
 use crate::exit::Exit;
 use crate::supervise::Supervisor;
 use child_handler::{ChildHandler, Who};
@@ -47,7 +47,7 @@ const ONE_WISH: Duration = Duration::from_millis(300);
     tenure exec -k orders --shards 8 --data-dir n1 -- ./worker --fast\n  \
     tenure exec --singleton nightly -- ./cron"
 )]
-pub(crate) struct Exec {
+pub(crate) struct ExecCommand {
     /// Keyspace; created if it does not exist
     #[arg(
         short = 'k',
@@ -67,12 +67,12 @@ pub(crate) struct Exec {
     /// Run the command once in the cluster, under this name, instead of once per shard
     #[arg(long, value_name = "NAME")]
     singleton: Option<KeyspaceName>,
-    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
+    /// Method of assigning shards to nodes: leader (an elected node plans), rendezvous (by hash) or fair-share (each node claims up to its share)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
-    /// When to restart a child that exited
+    /// Restart a command that exited: always, only if its exit code is not 0, or never
     #[arg(long, value_enum, default_value = "always")]
-    restart: Restart,
+    restart: RestartCondition,
     /// Prefix each output line of the children with their shard
     #[arg(long)]
     prefix: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Exec {
 
 /// Condition for the restart of a child that exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Restart {
+pub(crate) enum RestartCondition {
     /// After every exit
     Always,
     /// If the exit code is not 0
@@ -103,9 +103,9 @@ pub(crate) enum Waited<T> {
     Done(T),
 }
 
-impl Exec {
+impl ExecCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone(), Knob::is_nodes)
+        global.load(self.flags.0.clone(), SettingDefinition::is_nodes)
     }
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
@@ -183,10 +183,10 @@ pub(crate) fn configured(mut builder: Builder, config: &Config) -> Builder {
     if let Some(zone) = config.text("zone") {
         builder = builder.zone(zone);
     }
-    if let Some(Value::Count(weight)) = config.value("weight") {
+    if let Some(SettingValue::Count(weight)) = config.value("weight") {
         builder = builder.weight(*weight);
     }
-    if let Some(Value::Count(most)) = config.value("capacity") {
+    if let Some(SettingValue::Count(most)) = config.value("capacity") {
         builder = builder.capacity(*most);
     }
     let labels = config.text("labels").map(planning::labels);
@@ -199,7 +199,7 @@ pub(crate) fn configured(mut builder: Builder, config: &Config) -> Builder {
     if let Some(Ok(rejoin)) = config.text("rejoin").map(str::parse) {
         builder = builder.rejoin(rejoin);
     }
-    if let Some(Value::Switch(join)) = config.value("start_drained") {
+    if let Some(SettingValue::Switch(join)) = config.value("start_drained") {
         builder = builder.start_drained(*join);
     }
     builder

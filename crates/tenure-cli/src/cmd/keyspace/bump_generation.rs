@@ -23,7 +23,7 @@ use crate::stdout;
 /// Attempts of a conditional write against concurrent writers.
 const CAS_ATTEMPTS: usize = 20;
 
-/// Raise the generation of keyspaces after a store was restored
+/// Raise the epochs of keyspaces above all old ones, after a store was restored from a backup
 #[derive(Debug, Args)]
 #[command(
     after_help = "Use it after a store was restored from a backup, copied or replaced. Such a store may have lost epochs that were\n\
@@ -43,7 +43,7 @@ pub(crate) struct BumpGeneration {
     /// All keyspaces, including deleted ones, and the store itself
     #[arg(long)]
     all: bool,
-    /// Lower bound: the new generation exceeds it
+    /// Raise the generation to a value greater than this one
     #[arg(long, value_name = "GENERATION", default_value_t = 0)]
     above: u32,
     /// Skip the confirmation

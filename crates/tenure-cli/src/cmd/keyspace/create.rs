@@ -51,7 +51,7 @@ pub(crate) struct Create {
     /// Create an empty keyspace of named shards; see `tenure shard create`
     #[arg(long)]
     named: bool,
-    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
+    /// Method of assigning shards to nodes: leader (an elected node plans), rendezvous (by hash) or fair-share (each node claims up to its share)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     /// Print JSON

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::Global;
 use crate::config::Config;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::exit::Exit;
 
 /// Create, plan, update and delete keyspaces
@@ -23,7 +23,7 @@ use crate::exit::Exit;
 #[command(after_help = "Examples:\n  \
     tenure keyspace create orders --shards 64\n  tenure keyspace list\n  \
     tenure keyspace plan orders --what-if 'remove n3'\n  tenure keyspace delete orders --yes")]
-pub(crate) struct Keyspace {
+pub(crate) struct KeyspaceCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -35,17 +35,21 @@ enum Action {
     Create(create::Create),
     Update(update::Update),
     Delete(delete::Delete),
-    Plan(plan::Plan),
+    Plan(plan::PlanCommand),
     Rebalance(rebalance::Rebalance),
     BumpGeneration(bump_generation::BumpGeneration),
 }
 
-impl Keyspace {
+impl KeyspaceCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         match &self.action {
-            Action::Create(action) => global.load(action.flags.0.clone(), Knob::is_plan),
-            Action::Update(action) => global.load(action.flags.0.clone(), Knob::is_plan),
-            _ => global.load(Default::default(), Knob::is_operators),
+            Action::Create(action) => {
+                global.load(action.flags.0.clone(), SettingDefinition::is_plan)
+            }
+            Action::Update(action) => {
+                global.load(action.flags.0.clone(), SettingDefinition::is_plan)
+            }
+            _ => global.load(Default::default(), SettingDefinition::is_operators),
         }
     }
 

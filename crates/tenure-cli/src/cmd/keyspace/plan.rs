@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::plan::{NoMemory, PlanRules, PlanView, Report, plan, what_if};
+use tenure_core::plan::{NoMemory, PlanReport, PlanRules, PlanView, plan, what_if};
 use tenure_core::record::{AssignedBy, KeyspaceRecord};
 use tenure_core::time::Time;
 
@@ -30,7 +30,7 @@ use crate::stdout;
     tenure keyspace plan orders --what-if 'remove n3; add 2'\n  \
     tenure keyspace plan orders --what-if 'weight n1=200' --json | jq '.keyspaces[].what_if.plan.balance'"
 )]
-pub(crate) struct Plan {
+pub(crate) struct PlanCommand {
     /// Keyspace; default: all
     keyspace: Option<KeyspaceName>,
     /// Change to assume, such as 'remove n3' or 'add 2'; repeatable
@@ -48,7 +48,7 @@ struct Planned {
     assigned_by: String,
     /// True if the leader executes the plan.
     executed_by_leader: bool,
-    plan: Report,
+    plan: PlanReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     what_if: Option<Otherwise>,
 }
@@ -58,10 +58,10 @@ struct Planned {
 struct Otherwise {
     /// Changes as given by `--what-if`.
     question: String,
-    plan: Report,
+    plan: PlanReport,
 }
 
-impl Plan {
+impl PlanCommand {
     /// The plan for things as they are.
     pub(crate) fn of(keyspace: Option<KeyspaceName>, json: bool) -> Self {
         Self {
@@ -148,15 +148,15 @@ fn rules(name: &KeyspaceName, record: &KeyspaceRecord) -> Result<PlanRules, Exit
     })
 }
 
-fn report(view: &PlanView, rules: &PlanRules) -> Report {
-    Report::new(view, &plan(view, &rules.at_once(), Time::ZERO))
+fn report(view: &PlanView, rules: &PlanRules) -> PlanReport {
+    PlanReport::new(view, &plan(view, &rules.at_once(), Time::ZERO))
 }
 
 /// The views with the changes, for those keyspaces that they concern. They must concern one.
 fn ask(
     snapshot: &Snapshot,
     all: &[(KeyspaceName, KeyspaceRecord, PlanView, PlanRules)],
-    changes: &[what_if::Change],
+    changes: &[what_if::WhatIfChange],
 ) -> Result<Vec<Option<PlanView>>, Exit> {
     if changes.is_empty() {
         return Ok(all.iter().map(|_| None).collect());

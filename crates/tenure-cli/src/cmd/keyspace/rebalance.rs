@@ -14,7 +14,7 @@ use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Rebalance a keyspace now, without settle time and cool-down
+/// Balance a keyspace now instead of after its settle time and cool-down
 #[derive(Debug, Args)]
 #[command(
     after_help = "The leader moves shards within the budgets of the keyspace until it is balanced. Nodes of keyspaces without a\n\
@@ -28,7 +28,7 @@ pub(crate) struct Rebalance {
     /// Show the moves with their reasons without changing anything
     #[arg(long)]
     dry_run: bool,
-    /// Time to wait until the keyspace is balanced; 0s: do not wait
+    /// Maximum time to wait until the keyspace is balanced; 0s: do not wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     wait_timeout: Duration,
     /// Print JSON
@@ -39,7 +39,7 @@ pub(crate) struct Rebalance {
 impl Rebalance {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         if self.dry_run {
-            return plan::Plan::of(self.keyspace.clone(), self.json)
+            return plan::PlanCommand::of(self.keyspace.clone(), self.json)
                 .run(config)
                 .await;
         }

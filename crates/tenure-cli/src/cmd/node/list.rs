@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tenure_core::ids::NodeName;
 
-use crate::cmd::status::{self, Report, text};
+use crate::cmd::status::{self, StatusReport, text};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::stdout;
@@ -48,7 +48,7 @@ impl Show {
         let mut report = status::report(config).await?;
         let names: Vec<String> = report.nodes.iter().map(|n| n.name.to_string()).collect();
         report.retain_node(&self.name);
-        let Report { nodes, shards, .. } = report;
+        let StatusReport { nodes, shards, .. } = report;
         let Some(node) = nodes.first() else {
             return Err(Exit::failed(format!(
                 "there is no node {}; existing nodes: {}",

@@ -5,7 +5,7 @@
 //! | `create.rs` | create, update |
 //! | `list.rs` | list, show |
 //! | `stats.rs` | stats |
-//! | `operate.rs` | pause, resume, purge, repair-index |
+//! | `operator_actions.rs` | pause, resume, purge, repair-index |
 //! | `delete.rs` | delete |
 //! | `pipe/` | JSON lines for client libraries |
 //!
@@ -15,7 +15,7 @@
 mod create;
 mod delete;
 mod list;
-mod operate;
+mod operator_actions;
 mod pipe;
 mod stats;
 
@@ -24,13 +24,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tenure_queue::{Queue, QueueError, TaskId};
 use tenure_store::StoreError;
-use tenure_store::machine_identity::Host;
+use tenure_store::machine_identity::MachineIdentity;
 
 use super::exec::{Signals, Waited};
 use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::Config;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::exit::Exit;
 
 /// Manage task queues: create, list, update, pause, delete
@@ -55,17 +55,17 @@ enum Action {
     Update(create::Update),
     Delete(delete::Delete),
     Stats(stats::StatsCommand),
-    Pause(operate::Pause),
-    Resume(operate::Resume),
-    Purge(operate::PurgeCommand),
-    RepairIndex(operate::RepairIndex),
-    Pipe(pipe::Pipe),
+    Pause(operator_actions::Pause),
+    Resume(operator_actions::Resume),
+    Purge(operator_actions::PurgeCommand),
+    RepairIndex(operator_actions::RepairIndex),
+    Pipe(pipe::PipeCommand),
 }
 
 impl QueueCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
         match &self.action {
-            Action::Pipe(pipe) => global.load(pipe.flags.0.clone(), Knob::is_workers),
+            Action::Pipe(pipe) => global.load(pipe.flags.0.clone(), SettingDefinition::is_workers),
             _ => global.load(Default::default(), |_| false),
         }
     }
@@ -97,7 +97,7 @@ pub(super) async fn open(config: &Config, name: &str) -> Result<Queue, Exit> {
 /// Name of the caller, as recorded in the history of a task.
 pub(super) fn caller() -> String {
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
-    let host = Host::this().name;
+    let host = MachineIdentity::this().name;
     format!("{}@{host}", user.as_deref().unwrap_or("unknown"))
 }
 

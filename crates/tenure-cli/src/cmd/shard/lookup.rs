@@ -8,7 +8,7 @@ use tenure_core::hash;
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
 
-use super::show::Answer;
+use super::show::ShardLocation;
 use crate::cluster_client::ClusterClient;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -62,7 +62,7 @@ impl Lookup {
             KeyspaceKind::Hashed(count) => hash::shard_of(self.key.as_bytes(), count),
             KeyspaceKind::Named => ShardName::new(&self.key)?,
         };
-        let mut answer = Answer::new(&snapshot, &ShardId::new(keyspace, shard))?;
+        let mut answer = ShardLocation::new(&snapshot, &ShardId::new(keyspace, shard))?;
         answer.key = Some(self.key.clone());
         answer.print(self.json, false)
     }

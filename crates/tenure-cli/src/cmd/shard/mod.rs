@@ -29,7 +29,7 @@ use crate::stdout;
     tenure shard lookup user-42 --keyspace orders\n  \
     tenure shard show orders/17\n  tenure shard move orders/17 --to n1\n  \
     seq -f 'tenant-%g' 10000 | tenure shard create topics -f -")]
-pub(crate) struct Shard {
+pub(crate) struct ShardCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -41,7 +41,7 @@ enum Action {
     Lookup(lookup::Lookup),
     Create(Create),
     Delete(Delete),
-    Move(move_shard::Move),
+    Move(move_shard::MoveCommand),
     Pin(pin::Pin),
     Unpin(pin::Unpin),
     Repair(repair::Repair),
@@ -61,7 +61,7 @@ struct Which {
     json: bool,
 }
 
-/// Create named shards; nodes claim them
+/// Create named shards, which nodes then claim
 #[derive(Debug, Args)]
 #[command(
     after_help = "Existing shards are not changed. A shard that was deleted before continues above its old epochs.\n\n\
@@ -76,7 +76,7 @@ struct Create {
     metadata_file: Option<PathBuf>,
 }
 
-/// Delete named shards; their owners drain and seal them first
+/// Delete named shards after their owners have finished running requests
 #[derive(Debug, Args)]
 #[command(
     after_help = "The owner of a shard rejects new requests, finishes running ones and seals the state. The epoch is kept. Shards\n\
@@ -103,14 +103,14 @@ struct Delete {
     tenure shard list topics --json | jq '.shards[] | select(.owner == null)'"
 )]
 struct List {
-    /// Keyspace
+    /// Keyspace name
     keyspace: KeyspaceName,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Shard {
+impl ShardCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         match &self.action {
             Action::Create(action) => action.run(config).await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure::admin::Moved;
+use tenure::admin::MoveStatus;
 use tenure_core::ids::{NodeName, ShardId};
 
 use crate::cmd::wait::{admin, at_once, or_interrupted};
@@ -23,8 +23,8 @@ use crate::stdout;
     Examples:\n  tenure shard move orders/17 --to n1\n  \
     tenure shard move topics/eu.payments --to n1 --wait-timeout 0s"
 )]
-pub(crate) struct Move {
-    /// Shard
+pub(crate) struct MoveCommand {
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Target node
@@ -38,7 +38,7 @@ pub(crate) struct Move {
     json: bool,
 }
 
-impl Move {
+impl MoveCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (id, to) = (&self.shard, &self.to);
         let admin = admin(config).await?;
@@ -50,18 +50,18 @@ impl Move {
         let mut done = None;
         if !at_once(self.wait_timeout) {
             let left = format!("the move of shard {id} to {to} continues");
-            let told = |moved: &Moved| match moved {
-                Moved::Waiting => eprintln!("shard {id}: the leader has not started the move"),
-                Moved::UnderWay(what) => eprintln!("shard {id}: {what}"),
-                Moved::Done => eprintln!("shard {id} is served by {to}"),
-                Moved::CalledOff => {}
+            let told = |moved: &MoveStatus| match moved {
+                MoveStatus::Waiting => eprintln!("shard {id}: the leader has not started the move"),
+                MoveStatus::UnderWay(what) => eprintln!("shard {id}: {what}"),
+                MoveStatus::Done => eprintln!("shard {id} is served by {to}"),
+                MoveStatus::CalledOff => {}
             };
             let moved = or_interrupted(
                 admin.wait_until_moved(id, to, self.wait_timeout, told),
                 &left,
             )
             .await?;
-            if moved == Moved::CalledOff {
+            if moved == MoveStatus::CalledOff {
                 return Err(Exit::failed(format!(
                     "the move of shard {id} to {to} was aborted, and the shard did not move; the log of {to} has the reason; \
                      run the command again to retry"

@@ -29,10 +29,10 @@ const CAS_ATTEMPTS: usize = 20;
     Examples:\n  tenure shard pin orders/17 --to n1"
 )]
 pub(crate) struct Pin {
-    /// Shard
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
-    /// Node; need not exist yet
+    /// Node that the shard is pinned to; need not exist yet
     #[arg(long, value_name = "NODE")]
     to: NodeName,
     /// Print JSON
@@ -47,7 +47,7 @@ pub(crate) struct Pin {
     Examples:\n  tenure shard unpin orders/17"
 )]
 pub(crate) struct Unpin {
-    /// Shard
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Print JSON

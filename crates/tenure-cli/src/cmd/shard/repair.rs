@@ -40,7 +40,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
     Examples:\n  tenure shard repair orders/17 --dry-run\n  tenure shard repair orders/17 --yes"
 )]
 pub(crate) struct Repair {
-    /// Shard
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Show the effect without changing anything

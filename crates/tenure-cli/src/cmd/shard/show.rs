@@ -21,7 +21,7 @@ use crate::table::{Table, WIDTH};
 #[command(after_help = "Exits with 1 if no node owns the shard.\n\n\
     Examples:\n  tenure shard show orders/17\n  tenure shard show topics/eu.payments --json")]
 pub(crate) struct Show {
-    /// Shard
+    /// Keyspace and shard, such as orders/17
     #[arg(value_name = "KEYSPACE/SHARD")]
     shard: ShardId,
     /// Print JSON
@@ -34,14 +34,14 @@ impl Show {
         let place = ClusterClient::look(config).await?;
         let snapshot = place.existing().await?;
         snapshot.keyspace(&self.shard.keyspace)?;
-        let answer = Answer::new(&snapshot, &self.shard)?;
+        let answer = ShardLocation::new(&snapshot, &self.shard)?;
         answer.print(self.json, true)
     }
 }
 
 /// Owner of a shard.
 #[derive(Debug, Serialize)]
-pub(super) struct Answer {
+pub(super) struct ShardLocation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     keyspace: KeyspaceName,
@@ -62,7 +62,7 @@ pub(super) struct Answer {
     overdue: Option<String>,
 }
 
-impl Answer {
+impl ShardLocation {
     pub(super) fn new(snapshot: &Snapshot, id: &ShardId) -> Result<Self, Exit> {
         let record = match snapshot.view.shards.cell(id) {
             Some(KeyState::Present(seen)) => &seen.record,

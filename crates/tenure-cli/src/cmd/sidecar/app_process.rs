@@ -14,13 +14,13 @@ use crate::exit::Exit;
 use crate::supervise::{Limits, Start, Supervisor, boot_now};
 
 /// The application's process. It dies with the node, whatever becomes of that.
-pub(super) struct Child {
+pub(super) struct AppProcess {
     supervisor: Supervisor,
     end: oneshot::Sender<Duration>,
     living: JoinHandle<()>,
 }
 
-impl Child {
+impl AppProcess {
     pub(super) fn begin(command: Vec<OsString>) -> Result<Self, Exit> {
         let supervisor = Supervisor::begin(command, false)
             .map_err(|e| Exit::failed(format!("orphaned processes cannot be adopted: {e}")))?;

@@ -26,7 +26,7 @@ use crate::supervise::boot_now;
 
 /// What `__app` is called with.
 #[derive(Debug, clap::Args)]
-pub(crate) struct App {
+pub(crate) struct DemoAppArgs {
     /// Where to listen.
     listen: String,
     /// Where the journals are.
@@ -54,11 +54,11 @@ struct Shard {
 }
 
 struct Counter {
-    app: App,
+    app: DemoAppArgs,
     shards: Mutex<BTreeMap<String, Shard>>,
 }
 
-impl App {
+impl DemoAppArgs {
     pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         let failed = |e: io::Error| Exit::failed(e.to_string());

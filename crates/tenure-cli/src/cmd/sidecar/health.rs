@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure::Node;
-use tenure_server::{Application, Health, HttpMetrics, Proxy};
+use tenure_server::{ApplicationEndpoint, Health, HttpMetrics, Proxy};
 
 /// How often an application that is not there yet is looked for: nothing tells when it is.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits until the application takes connections.
-pub(super) async fn up(application: &Application) {
+pub(super) async fn up(application: &ApplicationEndpoint) {
     let mut said = false;
     while let Err(reason) = application.answers().await {
         if !std::mem::replace(&mut said, true) {
@@ -24,18 +24,18 @@ pub(super) async fn up(application: &Application) {
 }
 
 /// See [`Health`].
-pub(super) struct Doing {
+pub(super) struct SidecarHealth {
     node: Node,
-    application: Arc<Application>,
+    application: Arc<ApplicationEndpoint>,
     http: Arc<HttpMetrics>,
     proxy: Option<Arc<Proxy>>,
     stopping: AtomicBool,
 }
 
-impl Doing {
+impl SidecarHealth {
     pub(super) fn new(
         node: Node,
-        application: Arc<Application>,
+        application: Arc<ApplicationEndpoint>,
         http: Arc<HttpMetrics>,
         proxy: Option<Arc<Proxy>>,
     ) -> Self {
@@ -53,7 +53,7 @@ impl Doing {
     }
 }
 
-impl Health for Doing {
+impl Health for SidecarHealth {
     fn live(&self) -> Result<(), String> {
         Ok(())
     }

@@ -15,21 +15,21 @@ use tenure::{Hashed, Named, Node, Router};
 use tenure_core::record::AssignedBy;
 use tenure_core::settings::Timing;
 use tenure_server::{
-    ADDRESS, Application, GateSettings, Hooked, Hooks, HttpMetrics, Proxy, ProxySettings,
-    ServeLimits, Sidecar, bind,
+    ADDRESS, ApplicationEndpoint, HookClient, HookHandler, HttpMetrics, Proxy, ProxySettings,
+    ServeLimits, Sidecar, SidecarSettings, bind,
 };
 use tokio::net::TcpListener;
 
 use super::exec::{Signals, Waited, configured, data_dir, find_command, not_started, unreleased};
-use super::router::{Holding, Keys, admin, bad_address, bind_admin, serve};
+use super::router::{HoldQueueArgs, RequestKeyArgs, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
 use crate::cluster_client;
 use crate::config::flags::Flags;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
-use app_process::Child;
-use health::Doing;
+use app_process::AppProcess;
+use health::SidecarHealth;
 
 /// Time for which a stopped sidecar still answers routers that do not know its end yet.
 const LINGER: Duration = Duration::from_millis(500);
@@ -73,11 +73,11 @@ pub(crate) struct SidecarCommand {
     /// Use named shards, created by `tenure shard create`; the key of a request is the name of its shard
     #[arg(long, conflicts_with = "shards")]
     named: bool,
-    /// Assignment of shards: leader, rendezvous or fair-share; the latter two need no leader
+    /// Method of assigning shards to nodes: leader (an elected node plans), rendezvous (by hash) or fair-share (each node claims up to its share)
     #[arg(long, value_name = "MODE", default_value = "leader")]
     assigned_by: AssignedBy,
     #[command(flatten)]
-    keys: Keys,
+    keys: RequestKeyArgs,
     /// Forward requests for shards of other nodes, as a router does
     #[arg(long)]
     forward: bool,
@@ -85,7 +85,7 @@ pub(crate) struct SidecarCommand {
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
     #[command(flatten)]
-    holding: Holding,
+    holding: HoldQueueArgs,
     #[command(flatten)]
     flags: Flags,
 }
@@ -98,14 +98,14 @@ struct Plan<'a> {
     listener: TcpListener,
     admin: Option<TcpListener>,
     advertised: String,
-    application: Arc<Application>,
-    hooks: Option<Arc<Hooks>>,
+    application: Arc<ApplicationEndpoint>,
+    hooks: Option<Arc<HookClient>>,
     data: Option<DataDir>,
 }
 
 impl SidecarCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone(), Knob::is_nodes)
+        global.load(self.flags.0.clone(), SettingDefinition::is_nodes)
     }
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
@@ -121,7 +121,9 @@ impl SidecarCommand {
         let plan = self.plan(config, &mut signals).await?;
         let child = match self.command.is_empty() {
             true => None,
-            false => Some(Child::begin(find_command::find(self.command.clone())?)?),
+            false => Some(AppProcess::begin(find_command::find(
+                self.command.clone(),
+            )?)?),
         };
         let (grace, limit) = (plan.timing.kill_grace, self.stop_limit(&plan.timing));
         let done = match self.warm {
@@ -136,9 +138,9 @@ impl SidecarCommand {
 
     async fn plan<'a>(&self, config: &'a Config, signals: &mut Signals) -> Result<Plan<'a>, Exit> {
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
-        let application = Application::new(&self.app);
+        let application = ApplicationEndpoint::new(&self.app);
         let hooks = self.hooks.as_deref();
-        let hooks = hooks.map(|url| Hooks::new(url, self.hook_timeout));
+        let hooks = hooks.map(|url| HookClient::new(url, self.hook_timeout));
         let listener = bind(&self.listen).await.map_err(bad_address)?;
         let address = listener.local_addr().map_err(bad_address)?;
         let admin = bind_admin(config.text("admin_addr")).await?;
@@ -206,7 +208,7 @@ impl SidecarCommand {
         if let Some(data) = plan.data.take() {
             builder = builder.locked_data_dir(data);
         }
-        let handler = Hooked::<WARM>::new(plan.hooks.clone());
+        let handler = HookHandler::<WARM>::new(plan.hooks.clone());
         let keyspace = self.keys.keyspace.as_str();
         let kind = self.shards.map_or(Named, Hashed);
         let starting = builder.keyspace(keyspace, kind, handler).start();
@@ -219,11 +221,11 @@ impl SidecarCommand {
             false => None,
         };
         let http = HttpMetrics::new("sidecar");
-        let settings = GateSettings {
+        let settings = SidecarSettings {
             timeout: self.keys.response_timeout,
         };
         let rule = self.keys.rule();
-        let gate = Sidecar::<Hooked<WARM>>::new(
+        let gate = Sidecar::<HookHandler<WARM>>::new(
             node.clone(),
             rule,
             application.clone(),
@@ -237,7 +239,12 @@ impl SidecarCommand {
             ..ServeLimits::default()
         };
         let server = serve(plan.listener, limits, gate.clone())?;
-        let doing = Arc::new(Doing::new(node.clone(), application, http, proxy.clone()));
+        let doing = Arc::new(SidecarHealth::new(
+            node.clone(),
+            application,
+            http,
+            proxy.clone(),
+        ));
         let _admin = admin(plan.admin.take(), doing.clone())?;
         tracing::info!(node = %node.name(), address = %plan.advertised, owned_shards = node.owned().len(), "tenure sidecar started");
         eprintln!("listening at http://{}", server.address());

@@ -39,7 +39,7 @@ enum Action {
 #[command(after_help = "Exits with 1 if the seed violates an invariant.\n\n\
     Examples:\n  tenure sim replay 4711\n  tenure sim replay 4711 --shrink")]
 struct Replay {
-    /// Seed
+    /// Seed to replay
     seed: u64,
     /// Remove the faults that the failure does not need
     #[arg(long)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use tenure_sim::model::{self, Checked, Options, SCOPES, Scope};
+use tenure_sim::model::{self, ModelOptions, ModelResult, SCOPES, Scope};
 
 use crate::exit::Exit;
 use crate::stdout;
@@ -40,7 +40,7 @@ pub(crate) struct Model {
 /// The summary of all scopes that were explored.
 #[derive(Debug, Serialize)]
 struct Summary {
-    scopes: Vec<Checked>,
+    scopes: Vec<ModelResult>,
     states: usize,
     failed: usize,
 }
@@ -119,7 +119,7 @@ impl Model {
     }
 
     fn explore(&self, scopes: &[&'static Scope]) -> Summary {
-        let mut options = Options::default();
+        let mut options = ModelOptions::default();
         if let Some(threads) = self.threads {
             options.threads = usize::from(threads);
         }

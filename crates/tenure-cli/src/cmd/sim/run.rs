@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use tenure_sim::coverage::Coverage;
-use tenure_sim::run::{Failure, Options, Summary, run_seeds};
+use tenure_sim::run::{RunOptions, RunSummary, SeedFailure, run_seeds};
 
 use super::state::{Part, State};
 use crate::exit::Exit;
@@ -65,7 +65,7 @@ struct Total {
     program: String,
     commit: Option<String>,
     /// The lowest few that failed in this run.
-    failures: Vec<Failure>,
+    failures: Vec<SeedFailure>,
     /// What happened how often in this run.
     coverage: Coverage,
 }
@@ -146,17 +146,17 @@ impl Run {
         Ok(total)
     }
 
-    fn part(&self, part: &Range<u64>) -> Summary {
-        let options = Options {
+    fn part(&self, part: &Range<u64>) -> RunSummary {
+        let options = RunOptions {
             threads: self.threads.map(usize::from),
-            ..Options::default()
+            ..RunOptions::default()
         };
         run_seeds(part.clone(), &options, |_, _| ())
     }
 }
 
 impl Total {
-    fn add(&mut self, summary: Summary) {
+    fn add(&mut self, summary: RunSummary) {
         self.seeds += summary.seeds;
         self.failed += summary.failed;
         self.seconds += summary.seconds;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use tenure_sim::validate::{Report, validate};
+use tenure_sim::validate::{ValidationReport, validate};
 
 use crate::exit::Exit;
 use crate::stdout;
@@ -45,7 +45,7 @@ impl Validate {
     }
 }
 
-fn told(report: &Report) -> String {
+fn told(report: &ValidationReport) -> String {
     let mut lines: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
     let described = lines.len() as u64;
     if report.violations > described {

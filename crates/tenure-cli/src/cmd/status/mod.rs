@@ -17,7 +17,7 @@ use crate::cluster_client::{ClusterClient, within};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
-pub(crate) use report::Report;
+pub(crate) use report::StatusReport;
 
 /// Interval of the checks for changes without a write, such as an expired lease.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,22 +25,33 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Show nodes, keyspaces, shards that are not served, and problems
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Lists a summary, then nodes and keyspaces, then the shards that are not served or are moving, then problems.\n\
-    States: serving, loading, free, restored (waits until every live session has disclaimed it), warming,\n\
-    freezing, sealed, orphaned (the session of its owner has ended), quarantined, unreadable, missing, and\n\
-    troubled: served, but its application reports a problem (in JSON: serving, with trouble).\n\n\
+    after_help = "Lists a summary, then nodes and keyspaces, then the shards that are not served or are moving, then problems.\n\n\
+    States:\n  \
+    serving      the owner serves the shard\n  \
+    troubled     served, but its application reports a problem (in JSON: serving, with trouble)\n  \
+    loading      the owner loads the shard\n  \
+    free         no node owns the shard\n  \
+    restored     the record was lost and written again; claimed after every live session has disclaimed it\n  \
+    warming      move: the target loads the shard while the owner serves it\n  \
+    freezing     move: the owner finishes running requests\n  \
+    sealed       move: the owner has stopped, the target takes the shard\n  \
+    orphaned     the session of the owner has ended; no node has claimed the shard yet\n  \
+    quarantined  several nodes failed to load the shard; no node claims it before tenure shard repair\n  \
+    unreadable   the record is corrupt or of a newer format\n  \
+    missing      the record does not exist\n  \
+    deleted      the named shard was deleted\n\n\
     Examples:\n  tenure status\n  tenure status --watch\n  tenure status --node n1 --shards\n  \
     tenure status --keyspace orders --state free\n  \
     tenure status --json | jq '.shards[] | select(.state != \"serving\")'"
 )]
-pub(crate) struct Status {
+pub(crate) struct StatusCommand {
     /// Only this keyspace and its shards
     #[arg(short = 'k', long, value_name = "NAME")]
     keyspace: Option<KeyspaceName>,
     /// Only this node and the shards that it owns or that move to it
     #[arg(long, value_name = "NODE")]
     node: Option<NodeName>,
-    /// Only shards in this state
+    /// Only shards in this state; the states are listed below
     #[arg(long, value_name = "STATE", value_parser = clap::builder::PossibleValuesParser::new(STATES))]
     state: Option<String>,
     /// List every shard
@@ -74,7 +85,7 @@ const STATES: [&str; 13] = [
     "deleted",
 ];
 
-impl Status {
+impl StatusCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let place = ClusterClient::look(config).await?;
         if self.watch {
@@ -131,7 +142,7 @@ impl Status {
     }
 
     /// The report after the filters of the command.
-    async fn look(&self, place: &ClusterClient) -> Result<(Report, Revision), Exit> {
+    async fn look(&self, place: &ClusterClient) -> Result<(StatusReport, Revision), Exit> {
         let (mut report, revision) = look(place).await?;
         if let Some(name) = &self.keyspace {
             report.retain_keyspace(name);
@@ -145,7 +156,7 @@ impl Status {
         Ok((report, revision))
     }
 
-    fn show(&self, report: &Report, again: bool) {
+    fn show(&self, report: &StatusReport, again: bool) {
         if self.json {
             return stdout::json_line(report);
         }
@@ -160,15 +171,15 @@ impl Status {
 }
 
 /// The unfiltered report of the cluster that the configuration names.
-pub(crate) async fn report(config: &Config) -> Result<Report, Exit> {
+pub(crate) async fn report(config: &Config) -> Result<StatusReport, Exit> {
     let place = ClusterClient::look(config).await?;
     Ok(look(&place).await?.0)
 }
 
-async fn look(place: &ClusterClient) -> Result<(Report, Revision), Exit> {
+async fn look(place: &ClusterClient) -> Result<(StatusReport, Revision), Exit> {
     let snapshot = place.existing().await?;
     let store = &place.store.info().url;
-    let report = Report::new(&place.cluster, store, &snapshot);
+    let report = StatusReport::new(&place.cluster, store, &snapshot);
     Ok((report, snapshot.view.revision))
 }
 

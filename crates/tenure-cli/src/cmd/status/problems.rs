@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::keys::Key;
-use tenure_core::members::{self, Stuck, Unserved};
-use tenure_core::record::{Damage, Failure, KeyspaceKind, NodeMode, Quarantine};
-use tenure_core::view::{KeyState, Table};
+use tenure_core::members::{self, UnservedGroup, UnservedReason};
+use tenure_core::record::{Damage, KeyspaceKind, LoadFailure, NodeMode, Quarantine};
+use tenure_core::view::{KeyState, KnownRecords};
 
-use super::report::Keyspace;
+use super::report::KeyspaceSummary;
 use crate::snapshot::{Lease, Snapshot};
 
 /// A condition that needs an operator.
@@ -25,7 +25,7 @@ pub(crate) struct Problem {
 }
 
 /// All problems, the most general first.
-pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[Keyspace]) -> Vec<Problem> {
+pub(crate) fn all(snapshot: &Snapshot, keyspaces: &[KeyspaceSummary]) -> Vec<Problem> {
     let mut problems = Vec::new();
     cluster(snapshot, &mut problems);
     damaged(snapshot, &mut problems);
@@ -158,7 +158,7 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
 }
 
 fn each<K: Ord + Clone, R>(
-    table: &Table<K, R>,
+    table: &KnownRecords<K, R>,
     key: impl Fn(&K) -> Key,
     problems: &mut Vec<Problem>,
     help: impl Fn(&K) -> String,
@@ -250,23 +250,25 @@ fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem
     };
     let nobody = members::participants(view, name, None).all(|node| ended(node.session));
     let blocked = match nobody {
-        true => Some(Unserved::NoNode),
+        true => Some(UnservedReason::NoNode),
         false => members::blocked(view, name),
     };
     for stuck in members::stuck(view, name, ended, blocked) {
         let help = match stuck.reason {
-            Unserved::NoNode => "start a node that serves the keyspace",
-            Unserved::Cordoned => {
+            UnservedReason::NoNode => "start a node that serves the keyspace",
+            UnservedReason::Cordoned => {
                 "uncordon one of its nodes (tenure node uncordon), or start another"
             }
-            Unserved::Draining => "resume one of its nodes (tenure node resume), or start another",
-            Unserved::NoWeight => "start a node with a weight above 0",
-            Unserved::NoRoom => "raise the capacity of a node, or start another node",
-            Unserved::Loading => "check the logs of their owners (tenure status --shards)",
-            Unserved::Moving => {
+            UnservedReason::Draining => {
+                "resume one of its nodes (tenure node resume), or start another"
+            }
+            UnservedReason::NoWeight => "start a node with a weight above 0",
+            UnservedReason::NoRoom => "raise the capacity of a node, or start another node",
+            UnservedReason::Loading => "check the logs of their owners (tenure status --shards)",
+            UnservedReason::Moving => {
                 "check the logs of their owners and targets (tenure status --shards)"
             }
-            Unserved::Unclaimed | Unserved::Quarantined => {
+            UnservedReason::Unclaimed | UnservedReason::Quarantined => {
                 "check the logs of the keyspace's nodes for rejected claims and failed loads"
             }
         };
@@ -280,8 +282,8 @@ fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem
 }
 
 /// Returns number, names and reason in one sentence.
-fn why_unserved(stuck: &Stuck) -> String {
-    let Stuck {
+fn why_unserved(stuck: &UnservedGroup) -> String {
+    let UnservedGroup {
         reason,
         count,
         shards,
@@ -304,9 +306,9 @@ fn why_unserved(stuck: &Stuck) -> String {
 }
 
 /// The reason, followed by the load failures that it does not contain.
-fn why_quarantined(quarantine: &Quarantine, failures: &[Failure]) -> String {
+fn why_quarantined(quarantine: &Quarantine, failures: &[LoadFailure]) -> String {
     let mut reason = quarantine.reason.clone();
-    for Failure { node, error, .. } in failures {
+    for LoadFailure { node, error, .. } in failures {
         let said = format!("{node}: {error}");
         if !reason.contains(&said) {
             reason.push_str("; ");

@@ -15,7 +15,7 @@ use crate::snapshot::{Lease, Snapshot};
 
 /// State of a cluster at one revision of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct StatusReport {
     pub(crate) cluster: ClusterName,
     pub(crate) store: String,
     /// Number of starts of the whole cluster; absent before the first node.
@@ -23,16 +23,16 @@ pub(crate) struct Report {
     /// Pause of planned moves.
     pub(crate) moves_paused: Option<MovesPaused>,
     /// The current or last leader.
-    pub(crate) leader: Option<Leader>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) keyspaces: Vec<Keyspace>,
-    pub(crate) shards: Vec<Shard>,
+    pub(crate) leader: Option<LeaderSummary>,
+    pub(crate) nodes: Vec<NodeSummary>,
+    pub(crate) keyspaces: Vec<KeyspaceSummary>,
+    pub(crate) shards: Vec<ShardSummary>,
     pub(crate) problems: Vec<Problem>,
 }
 
 /// The current or last leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Leader {
+pub(crate) struct LeaderSummary {
     pub(crate) node: NodeName,
     pub(crate) session: SessionId,
     /// Term, which grows with every change of leader.
@@ -45,7 +45,7 @@ pub(crate) struct Leader {
 
 /// A node by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Node {
+pub(crate) struct NodeSummary {
     pub(crate) name: NodeName,
     /// `active`, `cordoned`, `draining`, `drained`, `stopping`, `gone` once its session is over, or
     /// `planner`.
@@ -70,7 +70,7 @@ pub(crate) struct Node {
 
 /// A keyspace with the numbers of its shards by state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Keyspace {
+pub(crate) struct KeyspaceSummary {
     pub(crate) name: KeyspaceName,
     pub(crate) kind: &'static str,
     pub(crate) assigned_by: String,
@@ -91,7 +91,7 @@ pub(crate) struct Keyspace {
 
 /// A shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Shard {
+pub(crate) struct ShardSummary {
     pub(crate) keyspace: KeyspaceName,
     pub(crate) shard: ShardName,
     pub(crate) epoch: Option<Epoch>,
@@ -129,7 +129,7 @@ pub(crate) struct LoadFailure {
     pub(crate) error: String,
 }
 
-impl Report {
+impl StatusReport {
     /// Leaves out all other keyspaces, their shards and problems with their records.
     pub(crate) fn retain_keyspace(&mut self, name: &KeyspaceName) {
         self.keyspaces.retain(|k| k.name == *name);
@@ -161,8 +161,10 @@ impl Report {
         for (name, seen) in snapshot.view.keyspaces.iter() {
             let from = shards.len();
             let all = snapshot.shards(name, seen.record.kind);
-            shards.extend(all.filter_map(|(shard, cell)| Shard::new(snapshot, name, shard, cell)));
-            let keyspace = Keyspace::new(name, &seen.record, &shards[from..]);
+            shards.extend(
+                all.filter_map(|(shard, cell)| ShardSummary::new(snapshot, name, shard, cell)),
+            );
+            let keyspace = KeyspaceSummary::new(name, &seen.record, &shards[from..]);
             if keyspace.deleted && keyspace.owned == 0 {
                 shards.truncate(from);
             } else {
@@ -187,9 +189,9 @@ impl Report {
     }
 }
 
-impl Keyspace {
-    fn new(name: &KeyspaceName, record: &KeyspaceRecord, shards: &[Shard]) -> Self {
-        let count = |which: fn(&Shard) -> bool| shards.iter().filter(|s| which(s)).count();
+impl KeyspaceSummary {
+    fn new(name: &KeyspaceName, record: &KeyspaceRecord, shards: &[ShardSummary]) -> Self {
+        let count = |which: fn(&ShardSummary) -> bool| shards.iter().filter(|s| which(s)).count();
         Self {
             name: name.clone(),
             kind: match record.kind {
@@ -211,7 +213,7 @@ impl Keyspace {
     }
 }
 
-impl Shard {
+impl ShardSummary {
     /// `None` for a named shard that was deleted.
     fn new(
         snapshot: &Snapshot,
@@ -314,11 +316,11 @@ fn waits_for(
     }
 }
 
-fn leader(snapshot: &Snapshot) -> Option<Leader> {
+fn leader(snapshot: &Snapshot) -> Option<LeaderSummary> {
     let record = snapshot.view.leader.get(&())?;
     let plans = snapshot.view.shards.iter().map(|(_, s)| s.record.plan);
     let of_term = plans.filter(|plan| plan.term == record.term);
-    Some(Leader {
+    Some(LeaderSummary {
         node: record.node.clone(),
         session: record.session,
         term: record.term,
@@ -334,7 +336,7 @@ fn leader(snapshot: &Snapshot) -> Option<Leader> {
     })
 }
 
-fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
+fn nodes(snapshot: &Snapshot, shards: &[ShardSummary]) -> Vec<NodeSummary> {
     let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
     for session in shards.iter().filter(|s| s.owned).filter_map(|s| s.session) {
         *counts.entry(session).or_default() += 1;
@@ -342,7 +344,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
     let node = |name: &NodeName, session: SessionId, mode: &NodeMode, cordoned: bool| {
         let lease = snapshot.lease(session);
         let record = snapshot.view.sessions.get(&session);
-        Node {
+        NodeSummary {
             name: name.clone(),
             mode: match mode {
                 _ if lease.is_over() => "gone",
@@ -370,7 +372,7 @@ fn nodes(snapshot: &Snapshot, shards: &[Shard]) -> Vec<Node> {
         }
     };
     let recorded = snapshot.view.nodes.iter();
-    let mut all: Vec<Node> = recorded
+    let mut all: Vec<NodeSummary> = recorded
         .map(|(name, seen)| {
             let record = &seen.record;
             node(name, record.session, &record.mode, record.cordoned)

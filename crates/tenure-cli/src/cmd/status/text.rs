@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Keyspace, Leader, Node, Report, Shard};
+use super::report::{KeyspaceSummary, LeaderSummary, NodeSummary, ShardSummary, StatusReport};
 use crate::config::duration;
 use crate::table::{Table, WIDTH, cut, wrap};
 
@@ -10,7 +10,7 @@ use crate::table::{Table, WIDTH, cut, wrap};
 const MOST: usize = 20;
 
 /// The whole report; every shard is listed if `all_shards`, else those that are not simply served.
-pub(crate) fn render(report: &Report, all_shards: bool) -> String {
+pub(crate) fn render(report: &StatusReport, all_shards: bool) -> String {
     let mut text = summary(report);
     if !report.nodes.is_empty() {
         text.push('\n');
@@ -41,8 +41,9 @@ pub(crate) fn render(report: &Report, all_shards: bool) -> String {
     text
 }
 
-fn summary(report: &Report) -> String {
-    let sum = |which: fn(&Keyspace) -> usize| report.keyspaces.iter().map(which).sum::<usize>();
+fn summary(report: &StatusReport) -> String {
+    let sum =
+        |which: fn(&KeyspaceSummary) -> usize| report.keyspaces.iter().map(which).sum::<usize>();
     let gone = report.nodes.iter().filter(|n| n.mode == "gone").count();
     let mut text = String::new();
     let head = format!("cluster {} in {}", report.cluster, report.store);
@@ -71,7 +72,7 @@ fn summary(report: &Report) -> String {
         };
         text.push_str(&wrap(&format!("moves paused{lasts}: {}", pause.reason), ""));
     }
-    if let Some(Leader {
+    if let Some(LeaderSummary {
         node,
         term,
         state,
@@ -91,7 +92,7 @@ fn count(n: usize, what: &str) -> String {
 }
 
 /// Table of nodes.
-pub(crate) fn nodes(nodes: &[Node]) -> String {
+pub(crate) fn nodes(nodes: &[NodeSummary]) -> String {
     let mut table = Table::new(&[
         "NODE",
         "MODE",
@@ -131,7 +132,7 @@ pub(crate) fn nodes(nodes: &[Node]) -> String {
     text
 }
 
-fn keyspaces(keyspaces: &[Keyspace]) -> String {
+fn keyspaces(keyspaces: &[KeyspaceSummary]) -> String {
     let mut table = Table::new(&[
         "KEYSPACE",
         "KIND",
@@ -185,14 +186,14 @@ fn age(ms: u64) -> String {
 }
 
 /// State of a shard: `troubled` if it is served and its application reports a problem.
-pub(crate) fn state(shard: &Shard) -> &'static str {
+pub(crate) fn state(shard: &ShardSummary) -> &'static str {
     match shard.trouble {
         Some(_) if shard.state == "serving" => "troubled",
         _ => shard.state,
     }
 }
 
-fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
+fn shard_row(name: String, shard: &ShardSummary, epoch: String) -> Vec<String> {
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         name,
@@ -206,7 +207,7 @@ fn shard_row(name: String, shard: &Shard, epoch: String) -> Vec<String> {
 }
 
 /// Table of all given shards.
-pub(crate) fn every(shards: &[Shard]) -> String {
+pub(crate) fn every(shards: &[ShardSummary]) -> String {
     if shards.is_empty() {
         return String::new();
     }
@@ -225,9 +226,9 @@ pub(crate) fn every(shards: &[Shard]) -> String {
 }
 
 /// Shards that are not simply served; neighbours that are alike share a line.
-fn exceptions(shards: &[Shard]) -> String {
-    let usual = |s: &&Shard| state(s) == "serving" && s.target.is_none();
-    let unusual: Vec<&Shard> = shards.iter().filter(|s| !usual(s)).collect();
+fn exceptions(shards: &[ShardSummary]) -> String {
+    let usual = |s: &&ShardSummary| state(s) == "serving" && s.target.is_none();
+    let unusual: Vec<&ShardSummary> = shards.iter().filter(|s| !usual(s)).collect();
     if unusual.is_empty() {
         return String::new();
     }
@@ -266,8 +267,8 @@ fn exceptions(shards: &[Shard]) -> String {
 }
 
 /// Shards that an operator wants in one place, in the order of their numbers.
-fn pins(shards: &[Shard]) -> String {
-    let pinned: Vec<&Shard> = shards.iter().filter(|s| s.pin.is_some()).collect();
+fn pins(shards: &[ShardSummary]) -> String {
+    let pinned: Vec<&ShardSummary> = shards.iter().filter(|s| s.pin.is_some()).collect();
     if pinned.is_empty() {
         return String::new();
     }
@@ -289,8 +290,8 @@ fn pins(shards: &[Shard]) -> String {
 }
 
 /// Whether two shards follow each other and differ in nothing but their number and epoch.
-fn alike(a: &Shard, b: &Shard) -> bool {
-    let number = |shard: &Shard| shard.shard.as_str().parse::<u64>().ok();
+fn alike(a: &ShardSummary, b: &ShardSummary) -> bool {
+    let number = |shard: &ShardSummary| shard.shard.as_str().parse::<u64>().ok();
     let follows = matches!((number(a), number(b)), (Some(a), Some(b)) if a + 1 == b);
     follows
         && a.keyspace == b.keyspace
@@ -300,7 +301,7 @@ fn alike(a: &Shard, b: &Shard) -> bool {
         && a.waits_for == b.waits_for
 }
 
-fn problems(report: &Report) -> String {
+fn problems(report: &StatusReport) -> String {
     let mut text = "PROBLEMS\n".to_owned();
     for problem in report.problems.iter().take(MOST) {
         let key = cut(&problem.key, WIDTH - 1);

@@ -18,7 +18,7 @@ use crate::stdout;
     claim, and sends SIGTERM to the command. With --json, one object per line.\n\n\
     Examples:\n  tenure task cancel mails k-welcome-bob"
 )]
-pub(super) struct Cancel {
+pub(super) struct CancelCommand {
     /// Queue name
     queue: String,
     /// Task ids
@@ -89,7 +89,7 @@ impl Report {
     }
 }
 
-impl Cancel {
+impl CancelCommand {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let mut report = Report {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use tenure_queue::{Filter, Queue, State, StoreTime, Task, TaskStatus};
+use tenure_queue::{Filter, Queue, StoreTime, Task, TaskState, TaskStatus};
 
 use crate::cmd::queue::{metadata, open, or_interrupted};
 use crate::config::Config;
@@ -25,10 +25,10 @@ const PAGE: usize = 500;
 pub(super) struct List {
     /// Queue name
     queue: String,
-    /// Only tasks in this state: ready, running, done, dead or cancelled (repeatable)
+    /// Only tasks in this state: ready, running, done, dead or cancelled; repeat to list several states
     #[arg(long = "state", value_name = "STATE", value_parser = state)]
     states: Vec<TaskStatus>,
-    /// Only tasks with this metadata (repeatable)
+    /// Only tasks with this metadata; repeat to require several
     #[arg(long, value_name = "NAME=VALUE", value_parser = metadata)]
     metadata: Vec<(String, String)>,
     /// Only tasks submitted at this time or later
@@ -118,8 +118,8 @@ const DETAIL: usize = 24;
 
 fn row(task: &Task, now: StoreTime) -> Vec<String> {
     let (since, detail) = match &task.state {
-        State::Ready { due } => (*due, "due".to_owned()),
-        State::Running(running) => {
+        TaskState::Ready { due } => (*due, "due".to_owned()),
+        TaskState::Running(running) => {
             let note = running.progress.as_ref().map(|progress| {
                 let permille = progress.permille.map(|p| format!(" {}%", p / 10));
                 format!("{} {}", permille.unwrap_or_default(), progress.note)
@@ -127,12 +127,12 @@ fn row(task: &Task, now: StoreTime) -> Vec<String> {
             let by = format!("on {}{}", running.worker, note.unwrap_or_default());
             (running.since, by)
         }
-        State::Done { at, result, .. } => {
+        TaskState::Done { at, result, .. } => {
             let text = String::from_utf8_lossy(&result.to_bytes()).into_owned();
             (*at, text.lines().next().unwrap_or("").to_owned())
         }
-        State::Dead { at, reason } => (*at, reason.lines().next().unwrap_or("").to_owned()),
-        State::Cancelled { at } => (*at, String::new()),
+        TaskState::Dead { at, reason } => (*at, reason.lines().next().unwrap_or("").to_owned()),
+        TaskState::Cancelled { at } => (*at, String::new()),
     };
     vec![
         task.id.to_string(),

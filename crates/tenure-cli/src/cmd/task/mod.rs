@@ -18,7 +18,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tenure_queue::{State, Task};
+use tenure_queue::{Task, TaskState};
 
 use crate::config::Config;
 use crate::exit::Exit;
@@ -43,10 +43,10 @@ enum Action {
     List(list::List),
     Show(show::Show),
     Submit(Box<submit::SubmitCommand>),
-    Wait(show::Wait),
-    Cancel(cancel::Cancel),
+    Wait(show::WaitCommand),
+    Cancel(cancel::CancelCommand),
     Retry(cancel::RetryCommand),
-    Watch(watch::Watch),
+    Watch(watch::WatchCommand),
 }
 
 impl TaskCommand {
@@ -66,7 +66,7 @@ impl TaskCommand {
 /// Prints the result of a done task if `print` is set. Fails for a task in another state.
 fn print_result(task: &Task, print: bool) -> Result<ExitCode, Exit> {
     match &task.state {
-        State::Done { result, .. } => {
+        TaskState::Done { result, .. } => {
             if print {
                 let mut bytes = result.to_bytes();
                 if !bytes.ends_with(b"\n") {
@@ -76,7 +76,7 @@ fn print_result(task: &Task, print: bool) -> Result<ExitCode, Exit> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        State::Dead { reason, .. } => Err(Exit::failed(format!(
+        TaskState::Dead { reason, .. } => Err(Exit::failed(format!(
             "task {} is a dead letter after {} attempts: {reason}",
             task.id, task.attempts
         ))),

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tenure_queue::task::Event;
-use tenure_queue::{QueueError, State, Task, TaskId};
+use tenure_queue::task::TaskEvent;
+use tenure_queue::{QueueError, Task, TaskId, TaskState};
 
 use super::print_result;
 use crate::cmd::queue::{open, or_interrupted, task_id};
@@ -42,7 +42,7 @@ pub(super) struct Show {
     after_help = "Exit code 0 if the task is done; 1 if it is dead, cancelled, or has not ended in time.\n\n\
     Examples:\n  tenure task wait sums t0199a2b3c4d-5e6f708192a3b4c5 --wait-timeout 1m"
 )]
-pub(super) struct Wait {
+pub(super) struct WaitCommand {
     /// Queue name
     queue: String,
     /// Task id
@@ -69,7 +69,7 @@ impl Show {
     }
 }
 
-impl Wait {
+impl WaitCommand {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let (id, limit) = (&self.task, self.wait_timeout.unwrap_or(Duration::MAX));
@@ -128,8 +128,8 @@ fn text(task: &Task) -> String {
 
 fn state(task: &Task) -> String {
     match &task.state {
-        State::Ready { due } => format!("ready, due {due}"),
-        State::Running(running) => {
+        TaskState::Ready { due } => format!("ready, due {due}"),
+        TaskState::Running(running) => {
             let cancel = if running.cancel {
                 ", cancellation requested"
             } else {
@@ -147,9 +147,9 @@ fn state(task: &Task) -> String {
                 progress.unwrap_or_default()
             )
         }
-        State::Done { at, .. } => format!("done {at}"),
-        State::Dead { at, reason } => format!("dead {at}: {reason}"),
-        State::Cancelled { at } => format!("cancelled {at}"),
+        TaskState::Done { at, .. } => format!("done {at}"),
+        TaskState::Dead { at, reason } => format!("dead {at}: {reason}"),
+        TaskState::Cancelled { at } => format!("cancelled {at}"),
     }
 }
 
@@ -159,7 +159,7 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 /// Formats an event on one line.
-pub(super) fn event_line(event: &Event) -> String {
+pub(super) fn event_line(event: &TaskEvent) -> String {
     let kind = serde_json::to_value(event.event).unwrap_or_default();
     let mut line = format!("{}  {:<12}", event.at, kind.as_str().unwrap_or_default());
     if let Some(attempt) = event.attempt {

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure_queue::{Payload, Queue, QueueError, QueueSettings, StoreTime, Submit, Submitted};
+use tenure_queue::{NewTask, Payload, Queue, QueueError, QueueSettings, StoreTime, SubmittedTask};
 
 use super::print_result;
-use super::task_json::{self, TaskSpec};
+use super::task_json::{self, TaskJson};
 use crate::cmd::queue::{metadata, open, or_interrupted};
 use crate::config::{Config, duration};
 use crate::exit::Exit;
@@ -77,10 +77,10 @@ struct TaskOptions {
     /// Priority from 0 to 9; due tasks with a higher priority are claimed first [default: 5]
     #[arg(long, value_name = "N", conflicts_with = "batch")]
     priority: Option<u8>,
-    /// Earliest start, as a delay from now
+    /// Execute the task no earlier than this time from now
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["batch", "at"])]
     delay: Option<Duration>,
-    /// Earliest start, as a time such as 2026-11-16T09:30:00Z
+    /// Execute the task no earlier than this time, such as 2026-11-16T09:30:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     at: Option<StoreTime>,
     /// Maximum duration of one attempt [default: setting of the queue]
@@ -104,7 +104,7 @@ struct TaskOptions {
 }
 
 impl TaskOptions {
-    fn apply(&self, mut submit: Submit, queue: &QueueSettings) -> Submit {
+    fn apply(&self, mut submit: NewTask, queue: &QueueSettings) -> NewTask {
         if let Some(key) = &self.idempotency_key {
             submit = submit.key(key);
         }
@@ -146,7 +146,7 @@ impl SubmitCommand {
             let queue = open(config, &self.queue).await?;
             return self.batch(&queue, file).await;
         }
-        let submit = Submit::new(self.payload()?);
+        let submit = NewTask::new(self.payload()?);
         let queue = open(config, &self.queue).await?;
         let submit = self.options.apply(submit, &queue.settings());
         let submitted = queue.submit(submit).await?;
@@ -183,7 +183,7 @@ impl SubmitCommand {
         }
     }
 
-    fn print(&self, submitted: &Submitted) {
+    fn print(&self, submitted: &SubmittedTask) {
         if submitted.differs {
             eprintln!(
                 "warning: task {} exists with a different payload, which is unchanged",
@@ -198,7 +198,7 @@ impl SubmitCommand {
         }
     }
 
-    async fn wait(&self, queue: &Queue, submitted: &Submitted) -> Result<ExitCode, Exit> {
+    async fn wait(&self, queue: &Queue, submitted: &SubmittedTask) -> Result<ExitCode, Exit> {
         let id = &submitted.id;
         eprintln!("task {id} submitted");
         let work = async { Ok(queue.wait(id, self.wait_timeout).await?) };
@@ -251,7 +251,7 @@ impl SubmitCommand {
                 if line.trim().is_empty() {
                     continue;
                 }
-                match TaskSpec::parse(&line).and_then(|spec| spec.submit(retry)) {
+                match TaskJson::parse(&line).and_then(|spec| spec.submit(retry)) {
                     Ok(submit) => {
                         numbers.push(n + 1);
                         batch.push(submit);

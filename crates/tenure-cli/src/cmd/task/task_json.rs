@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
-use tenure_queue::{Payload, Retry, StoreTime, Submit};
+use tenure_queue::{NewTask, Payload, RetryPolicy, StoreTime};
 
 /// A task to submit. At most one of the four payload fields is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::cmd) struct TaskSpec {
+pub(in crate::cmd) struct TaskJson {
     /// A JSON value.
     payload: Option<Value>,
     /// Text.
@@ -63,7 +63,7 @@ pub(in crate::cmd) fn payload_of(
     })
 }
 
-impl TaskSpec {
+impl TaskJson {
     /// Parses a line.
     pub(in crate::cmd) fn parse(line: &str) -> Result<Self, String> {
         // serde would accept an array as the fields in their order.
@@ -74,9 +74,9 @@ impl TaskSpec {
     }
 
     /// Converts to a submission. Retry settings that are not set are those of `queue`.
-    pub(in crate::cmd) fn submit(self, queue: Retry) -> Result<Submit, String> {
+    pub(in crate::cmd) fn submit(self, queue: RetryPolicy) -> Result<NewTask, String> {
         let payload = payload_of(self.payload, self.text, self.base64, self.reference)?;
-        let mut submit = Submit::new(payload);
+        let mut submit = NewTask::new(payload);
         let millis = Duration::from_millis;
         if let Some(key) = self.key {
             submit = submit.key(key);
@@ -115,12 +115,12 @@ impl TaskSpec {
 
 /// Retry settings of a task: those of the queue, with the delays that are set.
 pub(in crate::cmd) fn retry(
-    queue: Retry,
+    queue: RetryPolicy,
     first: Option<Duration>,
     longest: Option<Duration>,
-) -> Retry {
+) -> RetryPolicy {
     let first = first.unwrap_or(queue.delay.min(longest.unwrap_or(queue.delay)));
-    Retry {
+    RetryPolicy {
         delay: first,
         delay_max: longest.unwrap_or(queue.delay_max.max(first)),
         ..queue
@@ -131,8 +131,8 @@ pub(in crate::cmd) fn retry(
 mod tests {
     use super::*;
 
-    fn submit(line: &str) -> Result<Submit, String> {
-        TaskSpec::parse(line)?.submit(Retry::default())
+    fn submit(line: &str) -> Result<NewTask, String> {
+        TaskJson::parse(line)?.submit(RetryPolicy::default())
     }
 
     #[test]
@@ -165,12 +165,12 @@ mod tests {
     #[test]
     fn retry_settings_that_are_not_set_are_those_of_the_queue() {
         let millis = Duration::from_millis;
-        let queue = Retry {
+        let queue = RetryPolicy {
             max_attempts: 9,
             delay: millis(20),
             delay_max: millis(80),
         };
-        let with = |first, longest| Retry {
+        let with = |first, longest| RetryPolicy {
             delay: millis(first),
             delay_max: millis(longest),
             ..queue

@@ -26,7 +26,7 @@ const REMEMBERED: usize = 100_000;
     Examples:\n  tenure task watch mails\n  \
     tenure task watch mails --json | jq 'select(.event == \"failed\")'"
 )]
-pub(super) struct Watch {
+pub(super) struct WatchCommand {
     /// Queue name
     queue: String,
     /// Only events of this task
@@ -37,7 +37,7 @@ pub(super) struct Watch {
     json: bool,
 }
 
-impl Watch {
+impl WatchCommand {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let queue = open(config, &self.queue).await?;
         let mut signals = Signals::new()?;

@@ -1,11 +1,11 @@
 //! `tenure up`: a small cluster on this machine, to look at and to break.
 
-pub(crate) mod fenced;
-mod http;
+pub(crate) mod counter_node;
+pub(crate) mod fenced_counters;
+mod http_demo;
+mod node_report;
 mod nodes;
-mod view;
-mod wire;
-pub(crate) mod worker;
+mod terminal_view;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use crate::cmd::exec::Signals;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
-use fenced::Fenced;
-use nodes::{Fleet, Plan};
-use view::View;
+use fenced_counters::FencedCounters;
+use nodes::{NodeProcesses, UpConfig};
+use terminal_view::TerminalView;
 
 /// How often the picture is renewed.
 const TICK: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(500);
     tenure up --library                   nodes that use the library; shows the owner of each shard\n  \
     tenure up --library --duration 30s --trace traces && tenure sim validate traces/*"
 )]
-pub(crate) struct Up {
+pub(crate) struct UpCommand {
     /// Number of node processes
     #[arg(long, default_value = "3", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     nodes: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Up {
     /// Stop after this time; default: on Ctrl-C
     #[arg(long = "duration", value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
-    /// Lifetime of a session after its last renewal
+    /// Time without renewal after which the session of a node expires and other nodes claim its shards
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Write traces of the nodes to this directory, for `tenure sim validate`
@@ -61,7 +61,7 @@ pub(crate) struct Up {
     trace: Option<PathBuf>,
 }
 
-impl Up {
+impl UpCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         let temporary = match &self.data_dir {
@@ -97,10 +97,10 @@ impl Up {
             return self.run_http(config, dir, &mut signals).await;
         }
         let plan = self.plan(config, &dir, trace);
-        Fenced::open(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
+        FencedCounters::open(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
         let (sender, mut news) = mpsc::unbounded_channel();
-        let mut fleet = Fleet::start(plan.clone(), sender)?;
-        let mut view = View::new(self.shards, std::io::stdout().is_terminal());
+        let mut fleet = NodeProcesses::start(plan.clone(), sender)?;
+        let mut view = TerminalView::new(self.shards, std::io::stdout().is_terminal());
         view.say(&welcome(&plan, &fleet));
         let until = tokio::time::sleep(self.time.unwrap_or(Duration::MAX / 4));
         tokio::pin!(until);
@@ -125,7 +125,7 @@ impl Up {
             view.hear(news);
         }
         view.flush();
-        let audit = fenced::audit(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
+        let audit = fenced_counters::audit(&plan.work).map_err(|e| work_trouble(&plan.work, &e))?;
         view.say(&view.summary());
         view.say(&audit.to_string());
         Ok(if audit.is_clean() {
@@ -135,12 +135,12 @@ impl Up {
         })
     }
 
-    fn plan(&self, config: &Config, dir: &Path, trace: Option<PathBuf>) -> Plan {
+    fn plan(&self, config: &Config, dir: &Path, trace: Option<PathBuf>) -> UpConfig {
         let store = match config.text("store") {
             Some(url) => url.to_owned(),
             None => format!("sqlite:{}", dir.join("tenure.db").display()),
         };
-        Plan {
+        UpConfig {
             store,
             cluster: config.text("cluster").unwrap_or("demo").to_owned(),
             shards: self.shards,
@@ -160,7 +160,7 @@ fn work_trouble(path: &Path, error: &rusqlite::Error) -> Exit {
     ))
 }
 
-fn welcome(plan: &Plan, fleet: &Fleet) -> String {
+fn welcome(plan: &UpConfig, fleet: &NodeProcesses) -> String {
     let me = std::env::current_exe().map_or("tenure".to_owned(), |path| path.display().to_string());
     let pids = fleet.pids();
     let pid = pids.first().map_or("PID".to_owned(), ToString::to_string);

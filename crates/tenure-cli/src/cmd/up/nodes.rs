@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
-use super::wire::News;
+use super::node_report::NodeReport;
 use crate::cmd::exec::Signals;
 use crate::config::duration;
 use crate::exit::Exit;
@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct UpConfig {
     pub(super) store: String,
     pub(super) cluster: String,
     pub(super) shards: u32,
@@ -35,12 +35,12 @@ pub(super) struct Plan {
 }
 
 /// News and the number of the node that it is from, counted from one.
-pub(super) type From = (u32, News);
+pub(super) type NumberedReport = (u32, NodeReport);
 
 /// All node processes.
-pub(super) struct Fleet {
-    plan: Plan,
-    news: mpsc::UnboundedSender<From>,
+pub(super) struct NodeProcesses {
+    plan: UpConfig,
+    news: mpsc::UnboundedSender<NumberedReport>,
     members: Vec<Member>,
 }
 
@@ -49,18 +49,18 @@ struct Member {
     process: Child,
     // Its end tells the process to end.
     stdin: Option<ChildStdin>,
-    state: State,
+    state: NodeProcessState,
 }
 
 /// How a node process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum NodeProcessState {
     Runs,
     Stopped,
     Dead(Instant),
 }
 
-impl State {
+impl NodeProcessState {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Runs => "running",
@@ -70,8 +70,11 @@ impl State {
     }
 }
 
-impl Fleet {
-    pub(super) fn start(plan: Plan, news: mpsc::UnboundedSender<From>) -> Result<Self, Exit> {
+impl NodeProcesses {
+    pub(super) fn start(
+        plan: UpConfig,
+        news: mpsc::UnboundedSender<NumberedReport>,
+    ) -> Result<Self, Exit> {
         let mut fleet = Self {
             members: Vec::new(),
             news,
@@ -89,7 +92,7 @@ impl Fleet {
     }
 
     /// Number, process and state of each node.
-    pub(super) fn states(&self) -> Vec<(u32, u32, State)> {
+    pub(super) fn states(&self) -> Vec<(u32, u32, NodeProcessState)> {
         let members = self.members.iter();
         members
             .map(|m| (m.number, m.process.id(), m.state))
@@ -103,40 +106,42 @@ impl Fleet {
             let member = &mut self.members[at];
             let (number, pid) = (member.number, member.process.id());
             let state = match (member.state, member.process.try_wait()) {
-                (State::Dead(since), _) if since.elapsed() >= ABSENCE => match self.spawn(number) {
-                    Ok(again) => {
-                        said.push(format!(
-                            "n{number} restarted as process {}",
-                            again.process.id()
-                        ));
-                        self.members[at] = again;
-                        continue;
+                (NodeProcessState::Dead(since), _) if since.elapsed() >= ABSENCE => {
+                    match self.spawn(number) {
+                        Ok(again) => {
+                            said.push(format!(
+                                "n{number} restarted as process {}",
+                                again.process.id()
+                            ));
+                            self.members[at] = again;
+                            continue;
+                        }
+                        Err(fail) => {
+                            said.push(format!("n{number} cannot be started: {fail}"));
+                            NodeProcessState::Dead(Instant::now())
+                        }
                     }
-                    Err(fail) => {
-                        said.push(format!("n{number} cannot be started: {fail}"));
-                        State::Dead(Instant::now())
-                    }
-                },
-                (State::Dead(since), _) => State::Dead(since),
+                }
+                (NodeProcessState::Dead(since), _) => NodeProcessState::Dead(since),
                 (_, Ok(Some(status))) => {
                     said.push(format!(
                         "n{number} (process {pid}) {}; restarting in {}",
                         ending(status),
                         duration::show(ABSENCE)
                     ));
-                    State::Dead(Instant::now())
+                    NodeProcessState::Dead(Instant::now())
                 }
                 (before, _) => {
                     let now = if is_stopped(pid.cast_signed()) {
-                        State::Stopped
+                        NodeProcessState::Stopped
                     } else {
-                        State::Runs
+                        NodeProcessState::Runs
                     };
                     match (before, now) {
-                        (State::Runs, State::Stopped) => {
+                        (NodeProcessState::Runs, NodeProcessState::Stopped) => {
                             said.push(format!("n{number} (process {pid}) was paused"))
                         }
-                        (State::Stopped, State::Runs) => {
+                        (NodeProcessState::Stopped, NodeProcessState::Runs) => {
                             said.push(format!("n{number} (process {pid}) continues"))
                         }
                         _ => {}
@@ -184,14 +189,14 @@ impl Fleet {
                         let _ = news.send((number, told));
                     }
                 }
-                let _ = news.send((number, News::Gone));
+                let _ = news.send((number, NodeReport::Gone));
             });
         }
         Ok(Member {
             number,
             stdin: process.stdin.take(),
             process,
-            state: State::Runs,
+            state: NodeProcessState::Runs,
         })
     }
 
@@ -223,7 +228,7 @@ impl Fleet {
     }
 }
 
-impl Drop for Fleet {
+impl Drop for NodeProcesses {
     fn drop(&mut self) {
         for member in &mut self.members {
             let _ = member.process.kill();

@@ -18,13 +18,13 @@ use super::queue::open;
 use crate::cli::Global;
 use crate::cmd::exec::{Signals, Waited, find_command, unreleased};
 use crate::config::flags::WorkerFlags;
-use crate::config::settings_table::Knob;
+use crate::config::settings_table::SettingDefinition;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
-pub(in crate::cmd) use probes::Probes;
-use process::Spawner;
-use run_program::{Program, Who};
-use status_line::ProgressLine;
+pub(in crate::cmd) use probes::ProbeServer;
+use process::ProgramSpawner;
+use run_program::{TaskOrigin, TaskProgram};
+use status_line::StatusLine;
 
 /// Execute the tasks of a queue, running a command for each attempt
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ use status_line::ProgressLine;
 pub(crate) struct WorkerCommand {
     /// Queue name
     queue: String,
-    /// Number of tasks executed at the same time
+    /// Maximum number of tasks executed at the same time
     #[arg(long, value_name = "N", default_value_t = 4)]
     concurrency: usize,
     /// Time for running commands to finish when the worker stops
@@ -54,7 +54,7 @@ pub(crate) struct WorkerCommand {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     reschedule_delay: Duration,
     #[command(flatten)]
-    poll: Poll,
+    poll: PollIntervalArgs,
     #[command(flatten)]
     flags: WorkerFlags,
     /// Command and its arguments, after `--`
@@ -64,7 +64,7 @@ pub(crate) struct WorkerCommand {
 
 /// Poll intervals of a worker.
 #[derive(Clone, Debug, Args)]
-pub(in crate::cmd) struct Poll {
+pub(in crate::cmd) struct PollIntervalArgs {
     /// Shortest interval between two polls of a shard, used after tasks were found [default: depends on the store]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     poll_min: Option<Duration>,
@@ -77,7 +77,7 @@ pub(in crate::cmd) struct Poll {
 pub(in crate::cmd) fn builder(
     queue: &Queue,
     config: &Config,
-    poll: &Poll,
+    poll: &PollIntervalArgs,
     concurrency: usize,
     stop_limit: Duration,
 ) -> WorkerBuilder {
@@ -106,19 +106,19 @@ pub(in crate::cmd) fn builder(
 
 impl WorkerCommand {
     pub(crate) fn config(&self, global: &Global) -> Result<Config, Exit> {
-        global.load(self.flags.0.clone(), Knob::is_workers)
+        global.load(self.flags.0.clone(), SettingDefinition::is_workers)
     }
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
         let command = find_command::find(self.command)?;
         let queue = open(config, &self.queue).await?;
-        let line = Arc::new(ProgressLine::new());
+        let line = Arc::new(StatusLine::new());
         let hurry = CancellationToken::new();
-        let program = Program {
+        let program = TaskProgram {
             command,
-            who: Who::of(&queue),
-            spawner: Spawner::begin()?,
+            who: TaskOrigin::of(&queue),
+            spawner: ProgramSpawner::begin()?,
             reschedule_delay: self.reschedule_delay,
             result_max: queue.settings().result_max,
             hurry: hurry.clone(),
@@ -131,7 +131,7 @@ impl WorkerCommand {
             self.concurrency,
             self.stop_timeout,
         );
-        let probes = Probes::begin(config, &queue).await;
+        let probes = ProbeServer::begin(config, &queue).await;
         let probes = probes.map_err(|e| Exit::usage(e.to_string()))?;
         live(builder, program, &probes, &mut signals, hurry, &line).await
     }
@@ -141,10 +141,10 @@ impl WorkerCommand {
 async fn live<H: TaskHandler>(
     builder: WorkerBuilder,
     handler: H,
-    probes: &Probes,
+    probes: &ProbeServer,
     signals: &mut Signals,
     hurry: CancellationToken,
-    line: &ProgressLine,
+    line: &StatusLine,
 ) -> Result<ExitCode, Exit> {
     let worker = match signals.or(builder.start(handler)).await {
         Waited::Signal => return Ok(ExitCode::SUCCESS),

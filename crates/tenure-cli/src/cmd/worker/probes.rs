@@ -3,20 +3,20 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use tenure::{Exposed, MetricsServer};
-use tenure_queue::{Health, Queue, Worker};
+use tenure::{MetricsServer, MetricsSource};
+use tenure_queue::{Queue, Worker, WorkerHealth};
 
 use crate::config::Config;
 
 /// What is served, from before the worker begins until this is dropped.
 ///
 /// An address that cannot be used has to be found before anything is claimed.
-pub(in crate::cmd) struct Probes {
+pub(in crate::cmd) struct ProbeServer {
     shown: Arc<Shown>,
     _server: Option<MetricsServer>,
 }
 
-impl Probes {
+impl ProbeServer {
     /// Serves at the address that the configuration names, if it does.
     pub(in crate::cmd) async fn begin(config: &Config, queue: &Queue) -> io::Result<Self> {
         let shown = Arc::new(Shown {
@@ -42,10 +42,10 @@ impl Probes {
 
 struct Shown {
     queue: Queue,
-    worker: OnceLock<Health>,
+    worker: OnceLock<WorkerHealth>,
 }
 
-impl Exposed for Shown {
+impl MetricsSource for Shown {
     fn render(&self) -> String {
         match self.worker.get() {
             Some(worker) => worker.render(),
@@ -54,10 +54,12 @@ impl Exposed for Shown {
     }
 
     fn is_alive(&self) -> bool {
-        self.worker.get().is_none_or(Exposed::is_alive)
+        self.worker.get().is_none_or(MetricsSource::is_alive)
     }
 
     fn is_ready(&self) -> Result<(), &'static str> {
-        self.worker.get().map_or(Err("starting"), Exposed::is_ready)
+        self.worker
+            .get()
+            .map_or(Err("starting"), MetricsSource::is_ready)
     }
 }

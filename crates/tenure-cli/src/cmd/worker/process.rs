@@ -26,9 +26,9 @@ type Errand = (Command, oneshot::Sender<io::Result<Child>>);
 
 /// The thread that starts programs. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Spawner(mpsc::Sender<Errand>);
+pub(super) struct ProgramSpawner(mpsc::Sender<Errand>);
 
-impl Spawner {
+impl ProgramSpawner {
     /// Begins, within a runtime.
     pub(super) fn begin() -> Result<Self, Exit> {
         let (sender, errands) = mpsc::channel::<Errand>();
@@ -54,7 +54,7 @@ impl Spawner {
         &self,
         command: &[OsString],
         env: Vec<(&'static str, String)>,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningProgram> {
         let mut keeper = myself();
         keeper
             .arg("__reaper")
@@ -74,7 +74,7 @@ impl Spawner {
         self.0.send((keeper, sender)).map_err(|_| gone())?;
         let child = answer.await.map_err(|_| gone())??;
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(Running {
+        Ok(RunningProgram {
             pid: pid.ok_or_else(gone)?,
             child: Some(child),
             runtime: Handle::current(),
@@ -83,13 +83,13 @@ impl Spawner {
 }
 
 /// A program that runs. When dropped, it is killed with all that it forked.
-pub(super) struct Running {
+pub(super) struct RunningProgram {
     pid: Pid,
     child: Option<Child>,
     runtime: Handle,
 }
 
-impl Running {
+impl RunningProgram {
     /// The pipes; each can be taken once.
     pub(super) fn child(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
@@ -122,7 +122,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
             // If the runtime ends first, so does this process, and the keeper does it by itself.

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_queue::{Failure, Job, Outcome, Payload, Queue, RetryAt, TaskHandler};
+use tenure_queue::{Job, Outcome, Payload, Queue, RetryAt, TaskFailure, TaskHandler};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::process::{Running, Spawner};
-use super::status_line::ProgressLine;
+use super::process::{ProgramSpawner, RunningProgram};
+use super::status_line::StatusLine;
 
 /// Exit code of a command for a permanent failure: `EX_DATAERR`.
 pub(super) const GIVE_UP: i32 = 65;
@@ -28,12 +28,12 @@ const TOLD: usize = 400;
 const PROGRESS: &str = "tenure-progress ";
 
 /// On whose behalf programs work.
-pub(super) struct Who {
+pub(super) struct TaskOrigin {
     cluster: String,
     queue: String,
 }
 
-impl Who {
+impl TaskOrigin {
     pub(super) fn of(queue: &Queue) -> Self {
         Self {
             cluster: queue.cluster().to_owned(),
@@ -43,22 +43,22 @@ impl Who {
 }
 
 /// A program that is run for each task.
-pub(super) struct Program {
+pub(super) struct TaskProgram {
     pub(super) command: Vec<OsString>,
-    pub(super) who: Who,
-    pub(super) spawner: Spawner,
+    pub(super) who: TaskOrigin,
+    pub(super) spawner: ProgramSpawner,
     pub(super) reschedule_delay: Duration,
     pub(super) result_max: usize,
     /// Everything is to end at once.
     pub(super) hurry: CancellationToken,
-    pub(super) line: Arc<ProgressLine>,
+    pub(super) line: Arc<StatusLine>,
 }
 
-impl TaskHandler for Program {
-    async fn handle(&self, job: Job) -> Result<Outcome, Failure> {
+impl TaskHandler for TaskProgram {
+    async fn handle(&self, job: Job) -> Result<Outcome, TaskFailure> {
         let started = self.spawner.start(&self.command, self.env(&job)).await;
         let mut running =
-            started.map_err(|e| Failure::new(format!("command cannot be started: {e}")))?;
+            started.map_err(|e| TaskFailure::new(format!("command cannot be started: {e}")))?;
         let (stdin, stdout, stderr) = match running.child() {
             Some(child) => (child.stdin.take(), child.stdout.take(), child.stderr.take()),
             None => (None, None, None),
@@ -70,11 +70,11 @@ impl TaskHandler for Program {
         let ((), output, words, ended) = tokio::join!(feeding, output, words, ended);
         match ended {
             Ended::Hurried => Ok(Outcome::GiveBack),
-            Ended::Killed => Err(Failure::new(
+            Ended::Killed => Err(TaskFailure::new(
                 "command did not stop on SIGTERM and was killed",
             )),
             Ended::Exited(code) => self.outcome(code, output, &words),
-            Ended::Unknown(reason) => Err(Failure::new(reason)),
+            Ended::Unknown(reason) => Err(TaskFailure::new(reason)),
         }
     }
 }
@@ -97,7 +97,7 @@ enum Output {
     TooMuch(usize),
 }
 
-impl Program {
+impl TaskProgram {
     fn env(&self, job: &Job) -> Vec<(&'static str, String)> {
         let meta = serde_json::to_string(job.metadata()).unwrap_or_default();
         let mut env = vec![
@@ -119,7 +119,7 @@ impl Program {
     }
 
     /// Waits for the program's end, and sees to it when the attempt is to stop.
-    async fn see_through(&self, mut running: Running, job: &Job) -> Ended {
+    async fn see_through(&self, mut running: RunningProgram, job: &Job) -> Ended {
         let hurried = tokio::select! {
             ended = running.ended() => return Ended::of(ended),
             () = job.cancelled() => false,
@@ -140,7 +140,7 @@ impl Program {
         }
     }
 
-    fn outcome(&self, code: i32, output: Output, words: &str) -> Result<Outcome, Failure> {
+    fn outcome(&self, code: i32, output: Output, words: &str) -> Result<Outcome, TaskFailure> {
         let reason = || {
             let how = match code {
                 126 | 127 => format!("command cannot be run (code {code})"),
@@ -154,7 +154,7 @@ impl Program {
         };
         match (code, output) {
             (0, Output::Whole(bytes)) => Ok(Outcome::Done(Payload::bytes(bytes))),
-            (0, Output::TooMuch(size)) => Err(Failure::for_good(format!(
+            (0, Output::TooMuch(size)) => Err(TaskFailure::for_good(format!(
                 "result has {size} bytes, but the queue's limit is {}; store it elsewhere and print a reference",
                 self.result_max
             ))),
@@ -162,8 +162,8 @@ impl Program {
                 at: RetryAt::In(self.reschedule_delay),
                 note: Some(reason()),
             }),
-            (GIVE_UP, _) => Err(Failure::for_good(reason())),
-            _ => Err(Failure::new(reason())),
+            (GIVE_UP, _) => Err(TaskFailure::for_good(reason())),
+            _ => Err(TaskFailure::new(reason())),
         }
     }
 }
@@ -206,7 +206,7 @@ async fn collect(stdout: Option<impl AsyncRead + Unpin>, most: usize) -> Output 
 }
 
 /// Passes on what the program says, notes how far it says that it is, and gives its last words.
-async fn listen(stderr: Option<ChildStderr>, job: Job, line: Arc<ProgressLine>) -> String {
+async fn listen(stderr: Option<ChildStderr>, job: Job, line: Arc<StatusLine>) -> String {
     let Some(stderr) = stderr else {
         return String::new();
     };

@@ -11,11 +11,11 @@ const EVERY: Duration = Duration::from_millis(500);
 const CLEAR: &str = "\r\x1b[K";
 
 /// The last line of a terminal.
-pub(in crate::cmd) struct ProgressLine {
+pub(in crate::cmd) struct StatusLine {
     terminal: bool,
 }
 
-impl ProgressLine {
+impl StatusLine {
     pub(in crate::cmd) fn new() -> Self {
         Self {
             terminal: io::stderr().is_terminal(),

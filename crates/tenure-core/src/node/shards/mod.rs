@@ -31,7 +31,7 @@ use crate::ids::{Epoch, NodeName, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close, Expect};
 use crate::ownership::{self, Facts, Transition, Writer};
-use crate::plan::Smooth;
+use crate::plan::LoadAverage;
 use crate::reason::Reason;
 use crate::record::{Owner, Ownership, Record};
 use crate::rules::Mutant;
@@ -175,7 +175,7 @@ pub(super) struct ShardSlot {
     /// What the application says is wrong during the present run.
     trouble: Option<String>,
     /// What it costs during the present run, where the application says so.
-    pub(super) load: Option<Smooth>,
+    pub(super) load: Option<LoadAverage>,
     /// It was told that its work does not stop.
     overdue: bool,
     /// The move of this shard that this node was last part of, and how often in a row one was called off.

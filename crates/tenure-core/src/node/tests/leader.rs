@@ -12,7 +12,8 @@ use crate::node::OwnPolicy;
 use crate::plan::{BalanceBy, Placement, Policy, PolicyInput, PolicyKind};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, Failure, LeaderRecord, NodeMode, Ownership, PlanningSettings, Record, Role,
+    AssignedBy, Damage, LeaderRecord, LoadFailure, NodeMode, Ownership, PlanningSettings, Record,
+    Role,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
@@ -282,7 +283,7 @@ fn a_shard_that_is_left_to_a_node_which_once_failed_to_load_it_is_served_again()
     bench.edit_shard(&shard(0), |record| {
         record.ownership = Ownership::FREE;
         record.assigned = Some(name("n1"));
-        record.failures = vec![Failure {
+        record.failures = vec![LoadFailure {
             node: name("n1"),
             session,
             error: "x".to_owned(),

@@ -8,7 +8,7 @@ use crate::keys::Key;
 use crate::machine::{Action, Event};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, MovePhase, NodeMode, NodeRecord, Ownership, Record, Rejoin, ShardRecord,
+    AssignedBy, MovePhase, NodeMode, NodeRecord, Ownership, Record, RejoinMode, ShardRecord,
 };
 use crate::telemetry::NodeEvent;
 
@@ -27,11 +27,11 @@ fn on_each_kind(shards: u32, check: impl Fn(TestCluster)) {
 }
 
 fn manual(bench: &mut TestCluster, name: &str) -> usize {
-    bench.start_with(name, |c| c.rejoin = Rejoin::Manual)
+    bench.start_with(name, |c| c.rejoin = RejoinMode::Manual)
 }
 
 /// A restart with the data directory of process `old`.
-fn again(bench: &mut TestCluster, name: &str, old: usize, rejoin: Rejoin) -> usize {
+fn again(bench: &mut TestCluster, name: &str, old: usize, rejoin: RejoinMode) -> usize {
     let last = bench.remembered(old);
     bench.start_with(name, |c| (c.last_session, c.rejoin) = (last, rejoin))
 }
@@ -87,7 +87,7 @@ fn a_first_start_is_active_and_one_that_only_joins_is_drained_until_it_is_activa
         assert!(bench.started(n2));
         assert_eq!((bench.serving(n1), bench.serving(n2)), (8, 0));
         bench.kill(n2);
-        let n2 = again(&mut bench, "n2", n2, Rejoin::Auto);
+        let n2 = again(&mut bench, "n2", n2, RejoinMode::Auto);
         bench.run(ms(20_000));
         assert_eq!(mode(&bench, "n2"), drained("joined"), "over restarts, too");
         bench.set_mode("n2", NodeMode::Active);
@@ -104,7 +104,7 @@ fn a_restart_within_the_ttl_is_active_at_once_whatever_the_operator_wants_to_be_
         let before = bench.served_by(nodes[0]);
         bench.kill(nodes[0]);
         bench.run(ms(500));
-        let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Manual);
+        let n1 = again(&mut bench, "n1", nodes[0], RejoinMode::Manual);
         bench.run(ms(100));
         assert!(bench.started(n1));
         assert_eq!(mode(&bench, "n1"), NodeMode::Active);
@@ -154,7 +154,7 @@ fn a_start_is_sure_as_soon_as_it_has_seen_another_renew() {
 
 #[test]
 fn a_restart_after_the_ttl_while_others_live_is_drained_if_the_operator_wants_to_be_asked() {
-    for rejoin in [Rejoin::Manual, Rejoin::Auto] {
+    for rejoin in [RejoinMode::Manual, RejoinMode::Auto] {
         on_each_kind(8, |mut bench| {
             let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
             bench.run(ms(20_000));
@@ -163,7 +163,7 @@ fn a_restart_after_the_ttl_while_others_live_is_drained_if_the_operator_wants_to
             let n1 = again(&mut bench, "n1", nodes[0], rejoin);
             bench.run(long(&bench) * 4);
             assert!(bench.started(n1));
-            if rejoin == Rejoin::Auto {
+            if rejoin == RejoinMode::Auto {
                 assert_eq!(mode(&bench, "n1"), NodeMode::Active);
                 assert!(bench.serving(n1) > 0);
                 return;
@@ -185,7 +185,7 @@ fn a_node_that_stopped_in_good_order_is_active_again_however_long_it_was_away() 
         bench.run(ms(20_000));
         bench.send(nodes[0], Event::Stop);
         bench.run(ms(20_000));
-        let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Manual);
+        let n1 = again(&mut bench, "n1", nodes[0], RejoinMode::Manual);
         bench.run(ms(60_000));
         assert_eq!(mode(&bench, "n1"), NodeMode::Active);
         assert!(bench.serving(n1) > 0);
@@ -194,7 +194,7 @@ fn a_node_that_stopped_in_good_order_is_active_again_however_long_it_was_away() 
 
 #[test]
 fn a_node_cut_off_for_longer_than_the_ttl_comes_back_as_the_operator_wants() {
-    for rejoin in [Rejoin::Manual, Rejoin::Auto] {
+    for rejoin in [RejoinMode::Manual, RejoinMode::Auto] {
         on_each_kind(8, |mut bench| {
             let nodes = ["n1", "n2"].map(|name| bench.start_with(name, |c| c.rejoin = rejoin));
             bench.run(ms(20_000));
@@ -202,7 +202,7 @@ fn a_node_cut_off_for_longer_than_the_ttl_comes_back_as_the_operator_wants() {
             cut_off(&mut bench, nodes[0], time);
             assert_eq!(bench.serving(nodes[1]), 8);
             bench.run(ms(60_000));
-            if rejoin == Rejoin::Auto {
+            if rejoin == RejoinMode::Auto {
                 assert_eq!(mode(&bench, "n1"), NodeMode::Active);
                 assert_eq!(bench.serving(nodes[0]), 4);
                 return;
@@ -246,7 +246,7 @@ fn who_was_seen_alive_was_there_although_it_died_before_anybody_looked_for_it() 
         bench.kill(n1);
         bench.run(long(&bench));
         assert_eq!((boot(&bench), bench.serving(n2)), (1, 8));
-        again(&mut bench, "n1", n1, Rejoin::Manual);
+        again(&mut bench, "n1", n1, RejoinMode::Manual);
         bench.run(long(&bench));
         assert_eq!(mode(&bench, "n1"), drained("stale_restart"));
     }
@@ -274,7 +274,7 @@ fn a_whole_cluster_that_comes_back_in_any_order_is_active_and_its_boot_number_is
                     let mut new = Vec::new();
                     for n in order {
                         new.push(match directories {
-                            true => again(&mut bench, names[n], old[n], Rejoin::Manual),
+                            true => again(&mut bench, names[n], old[n], RejoinMode::Manual),
                             false => manual(&mut bench, names[n]),
                         });
                         bench.run(gap);
@@ -319,12 +319,12 @@ fn one_that_came_back_with_the_whole_cluster_is_asked_for_when_it_is_stale_alone
         bench.run(ms(20_000));
         old.iter().for_each(|i| bench.kill(*i));
         bench.run(long(&bench));
-        let new = [0, 1].map(|n| again(&mut bench, names[n], old[n], Rejoin::Manual));
+        let new = [0, 1].map(|n| again(&mut bench, names[n], old[n], RejoinMode::Manual));
         bench.run(ms(60_000));
         assert_eq!(boot(&bench), 2);
         bench.kill(new[0]);
         bench.run(long(&bench));
-        again(&mut bench, "n1", new[0], Rejoin::Manual);
+        again(&mut bench, "n1", new[0], RejoinMode::Manual);
         bench.run(ms(60_000));
         assert_eq!(mode(&bench, "n1"), drained("stale_restart"));
         assert_eq!(boot(&bench), 2);
@@ -342,8 +342,8 @@ fn an_operators_drain_outlives_everything_and_a_draining_node_is_drained_when_it
         assert_eq!(bench.serving(nodes[1]), 8);
         nodes.iter().for_each(|i| bench.kill(*i));
         bench.run(long(&bench));
-        let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Auto);
-        let n2 = again(&mut bench, "n2", nodes[1], Rejoin::Auto);
+        let n1 = again(&mut bench, "n1", nodes[0], RejoinMode::Auto);
+        let n2 = again(&mut bench, "n2", nodes[1], RejoinMode::Auto);
         bench.run(ms(60_000));
         assert_eq!(mode(&bench, "n1"), drained("operator"));
         assert_eq!((bench.serving(n1), bench.serving(n2)), (0, 8));
@@ -358,7 +358,7 @@ fn a_node_that_is_activated_while_it_is_away_comes_back_active() {
         bench.kill(nodes[0]);
         bench.run(long(&bench));
         bench.edit_node("n1", |record| record.boot = Some(0));
-        let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Manual);
+        let n1 = again(&mut bench, "n1", nodes[0], RejoinMode::Manual);
         bench.run(ms(60_000));
         assert_eq!(mode(&bench, "n1"), NodeMode::Active);
         assert!(bench.serving(n1) > 0);
@@ -377,7 +377,7 @@ fn a_node_that_is_evicted_stops_in_good_order_and_its_next_incarnation_is_not_as
         let told = |n: &NodeEvent| matches!(n, NodeEvent::StopRequested { .. });
         assert!(bench.notes(nodes[0]).any(told));
         assert_eq!(bench.serving(nodes[1]), 8);
-        let n1 = again(&mut bench, "n1", nodes[0], Rejoin::Manual);
+        let n1 = again(&mut bench, "n1", nodes[0], RejoinMode::Manual);
         bench.run(ms(60_000));
         assert_eq!(bench.serving(n1), 4);
         assert_eq!(node(&bench, "n1").stop_session, None);

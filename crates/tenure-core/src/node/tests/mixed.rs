@@ -7,7 +7,7 @@ use super::test_cluster::{TestCluster, ms};
 use crate::ids::{KeyspaceName, NodeName, ShardId, ShardName, Version};
 use crate::keys::Key;
 use crate::machine::{Action, Event, Found};
-use crate::members::{self, NAMED, Unserved};
+use crate::members::{self, NAMED, UnservedReason};
 use crate::node::NodeConfig;
 use crate::record::{AssignedBy, NodeMode, Ownership, Record, Role, UnservedCount, UnservedShards};
 use crate::telemetry::NodeEvent;
@@ -352,7 +352,11 @@ fn a_shard_that_is_not_served_for_long_is_reported_with_the_reason() {
         bench.run(bench.ttl() * 2);
         assert_eq!(unserved(&bench, a), [], "{mode}: not at once");
         bench.run(bench.ttl() * 4);
-        assert_eq!(unserved(&bench, a), [(Unserved::NoNode, 16)], "{mode}");
+        assert_eq!(
+            unserved(&bench, a),
+            [(UnservedReason::NoNode, 16)],
+            "{mode}"
+        );
         let n2 = start(&mut bench, "n2", &["orders"]);
         bench.run(bench.ttl() * 10);
         assert_eq!(unserved(&bench, a), [], "{mode}");
@@ -363,7 +367,11 @@ fn a_shard_that_is_not_served_for_long_is_reported_with_the_reason() {
         let left = bench.serving(n2);
         bench.kill(n2);
         bench.run(bench.ttl() * 6);
-        assert_eq!(unserved(&bench, a), [(Unserved::Cordoned, left)], "{mode}");
+        assert_eq!(
+            unserved(&bench, a),
+            [(UnservedReason::Cordoned, left)],
+            "{mode}"
+        );
     }
 }
 
@@ -408,7 +416,7 @@ fn one_node_of_a_keyspace_reports_in_its_session_what_is_unserved_for_long() {
         let ended = |session| view.sessions.get(&session).is_none_or(|s| !s.is_live());
         let stuck = members::stuck(view, &keyspace("orders"), ended, None);
         let [stuck] = stuck.try_into().expect("one reason");
-        assert_eq!(stuck.reason, Unserved::Unclaimed);
+        assert_eq!(stuck.reason, UnservedReason::Unclaimed);
         assert_eq!(
             (stuck.count, stuck.shards),
             (names.len(), found.shards.clone())
@@ -471,8 +479,8 @@ fn a_report_counts_only_as_far_as_the_records_still_show_it() {
     free.head.rev += 1;
     free.ownership = Ownership::FREE;
     set(&mut view, Key::Shard(id), 2, Record::Shard(Arc::new(free)));
-    let left = members::Stuck {
-        reason: Unserved::Unclaimed,
+    let left = members::UnservedGroup {
+        reason: UnservedReason::Unclaimed,
         count: 1,
         shards: vec![ShardName::index(4)],
     };

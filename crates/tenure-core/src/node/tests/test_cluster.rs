@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::gate::admits;
 use crate::ids::{KeyspaceName, NodeName, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
-use crate::machine::{Action, ActivationId, Event, Expect, Found, Listed, Refusal, Reply, Request};
+use crate::machine::{
+    Action, ActivationId, Event, Expect, Found, Refusal, Reply, Request, StoreListing,
+};
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::record::{
     AssignedBy, Damage, KeyspaceKind, KeyspaceRecord, MovesPaused, NodeMode, NodeRecord,
@@ -463,7 +465,7 @@ impl TestCluster {
                     .keys()
                     .map(|k| (k.clone(), self.found(k).unwrap()))
                     .collect();
-                Reply::Listed(Listed {
+                Reply::Listed(StoreListing {
                     entries,
                     revision: Revision(self.revision),
                     store: self.store_id.clone(),

@@ -3,8 +3,8 @@
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    BalanceBy, Decision, NodeState, PlanProblem, PlanReason, PlanSettings, PlanView, PolicyKind,
-    ShardSpec, ViewProblem, ZoneRule, plan,
+    BalanceBy, Decision, NodeState, PlanProblem, PlanReason, PlanSettings, PlanShardRecord,
+    PlanView, PolicyKind, ViewProblem, ZoneRule, plan,
 };
 
 fn problems(change: impl FnOnce(&mut PlanSettings)) -> Vec<&'static str> {
@@ -76,7 +76,7 @@ fn with_all_nodes_cordoned_shards_stay_and_free_ones_say_why() {
     let mut all = nodes(2);
     all.iter_mut().for_each(|n| n.state = NodeState::Cordoned);
     let mut shards = owned([0, 0, 0, 1]);
-    shards.push(ShardSpec::free(ShardName::index(4)));
+    shards.push(PlanShardRecord::free(ShardName::index(4)));
     let plan = plan(&view(all, shards), &at_once(), LATER);
     assert!(plan.is_quiet());
     let reason: Vec<PlanReason> = plan.decisions.iter().map(Decision::reason).collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::ids::{KeyspaceName, NodeName, ShardName};
 use crate::plan::{
-    Budgets, Decision, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings, PlanView,
-    ShardIx, ShardSpec, plan,
+    Budgets, Decision, NodeIx, NodeState, Plan, PlanNode, PlanRules, PlanSettings, PlanShardRecord,
+    PlanView, ShardIx, plan,
 };
 use crate::time::Time;
 
@@ -29,21 +29,21 @@ pub(super) fn nodes(count: u32) -> Vec<PlanNode> {
         .collect()
 }
 
-pub(super) fn free(count: u32) -> Vec<ShardSpec> {
+pub(super) fn free(count: u32) -> Vec<PlanShardRecord> {
     (0..count)
-        .map(|i| ShardSpec::free(ShardName::index(i)))
+        .map(|i| PlanShardRecord::free(ShardName::index(i)))
         .collect()
 }
 
 /// Shards whose owners are given by number.
-pub(super) fn owned(owners: impl IntoIterator<Item = u32>) -> Vec<ShardSpec> {
+pub(super) fn owned(owners: impl IntoIterator<Item = u32>) -> Vec<PlanShardRecord> {
     (0..)
         .zip(owners)
-        .map(|(i, n)| ShardSpec::owned(ShardName::index(i), name(&format!("n{n}"))))
+        .map(|(i, n)| PlanShardRecord::owned(ShardName::index(i), name(&format!("n{n}"))))
         .collect()
 }
 
-pub(super) fn view(nodes: Vec<PlanNode>, shards: Vec<ShardSpec>) -> PlanView {
+pub(super) fn view(nodes: Vec<PlanNode>, shards: Vec<PlanShardRecord>) -> PlanView {
     PlanView::new(keyspace(), nodes, shards).unwrap()
 }
 

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use super::harness::*;
 use super::properties::{any_node, any_settings, any_spec};
 use crate::ids::ShardName;
-use crate::plan::{Delta, Planner, plan};
+use crate::plan::{Planner, ViewChange, plan};
 
-fn any_delta() -> impl Strategy<Value = Delta> {
+fn any_delta() -> impl Strategy<Value = ViewChange> {
     prop_oneof![
-        3 => any_node(9).prop_map(Delta::Node),
-        1 => (0..9u32).prop_map(|i| Delta::NodeGone(name(&format!("n{i}")))),
-        6 => any_spec(40, 9).prop_map(Delta::Shard),
-        1 => (0..40u32).prop_map(|i| Delta::ShardGone(ShardName::index(i))),
+        3 => any_node(9).prop_map(ViewChange::Node),
+        1 => (0..9u32).prop_map(|i| ViewChange::NodeGone(name(&format!("n{i}")))),
+        6 => any_spec(40, 9).prop_map(ViewChange::Shard),
+        1 => (0..40u32).prop_map(|i| ViewChange::ShardGone(ShardName::index(i))),
     ]
 }
 

@@ -6,8 +6,8 @@ use super::harness::*;
 use crate::hash::mix;
 use crate::ids::ShardName;
 use crate::plan::{
-    BalanceBy, Decision, NodeState, PlanReason, PlanSettings, PlanView, ShardIx, ShardSpec, Smooth,
-    ZoneRule, plan,
+    BalanceBy, Decision, LoadAverage, NodeState, PlanReason, PlanSettings, PlanShardRecord,
+    PlanView, ShardIx, ZoneRule, plan,
 };
 
 fn by_load(settings: &mut PlanSettings) {
@@ -104,7 +104,7 @@ fn noise_of_a_tenth_moves_nothing() {
                 names.iter().position(|n| n == name).unwrap()
             })
             .collect();
-        let mut smooth = vec![Smooth::default(); 400];
+        let mut smooth = vec![LoadAverage::default(); 400];
         for second in 0..600u64 {
             world.wait(SECOND);
             for (i, s) in smooth.iter_mut().enumerate() {
@@ -224,7 +224,7 @@ fn the_hottest_shards_of_a_dead_node_are_spread_over_the_others() {
 
 #[test]
 fn pinned_shards_stay_whatever_their_load() {
-    let mut shards: Vec<ShardSpec> = owned([0, 0, 0, 0, 1]);
+    let mut shards: Vec<PlanShardRecord> = owned([0, 0, 0, 0, 1]);
     for shard in &mut shards[..2] {
         shard.load = 1000;
         shard.pin = Some(name("n0"));

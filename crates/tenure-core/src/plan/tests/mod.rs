@@ -1,7 +1,6 @@
 //! What the planner must do, seen from outside.
 
 mod bad_input;
-mod calm;
 mod harness;
 mod incremental;
 mod load;
@@ -9,4 +8,5 @@ mod policies;
 mod properties;
 mod reasons;
 mod report;
+mod stability;
 mod sticky;

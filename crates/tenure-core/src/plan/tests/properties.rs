@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    BalanceBy, Budgets, Decision, Elsewhere, NodeIx, NodeState, Pin, Plan, PlanNode, PlanSettings,
-    PlanView, PolicyKind, ShardSpec, ZoneRule, plan,
+    BalanceBy, Budgets, Decision, NodeIx, NodeState, OtherKeyspaces, Pin, Plan, PlanNode,
+    PlanSettings, PlanShardRecord, PlanView, PolicyKind, ZoneRule, plan,
 };
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
@@ -53,7 +53,7 @@ fn node_numbered(i: u32) -> impl Strategy<Value = PlanNode> {
                 state,
                 since: LATER - Duration::from_secs(age),
                 absences,
-                elsewhere: Elsewhere {
+                elsewhere: OtherKeyspaces {
                     shards: elsewhere,
                     moves_in: elsewhere / 2,
                     moves_out: elsewhere / 2,
@@ -63,11 +63,11 @@ fn node_numbered(i: u32) -> impl Strategy<Value = PlanNode> {
 }
 
 /// One of the shards `0` to `shards - 1`, anywhere among so many nodes.
-pub(super) fn any_spec(shards: u32, nodes: u32) -> impl Strategy<Value = ShardSpec> {
+pub(super) fn any_spec(shards: u32, nodes: u32) -> impl Strategy<Value = PlanShardRecord> {
     (0..shards).prop_flat_map(move |i| spec_numbered(i, nodes))
 }
 
-fn spec_numbered(i: u32, nodes: u32) -> impl Strategy<Value = ShardSpec> {
+fn spec_numbered(i: u32, nodes: u32) -> impl Strategy<Value = PlanShardRecord> {
     // One more than there are: a node that is not known.
     let node =
         |p| prop::option::weighted(p, 0..=nodes).prop_map(|n| n.map(|n| name(&format!("n{n}"))));
@@ -81,7 +81,7 @@ fn spec_numbered(i: u32, nodes: u32) -> impl Strategy<Value = ShardSpec> {
         prop::option::weighted(0.3, 0..100u64),
     )
         .prop_map(
-            move |(owner, intended, moving, sealed, pin, load, moved)| ShardSpec {
+            move |(owner, intended, moving, sealed, pin, load, moved)| PlanShardRecord {
                 name: ShardName::index(i),
                 sealed: sealed && moving.is_some(),
                 loaded: !sealed && moving.is_some() && load % 2 == 0,
@@ -136,7 +136,7 @@ pub(super) fn any_settings() -> impl Strategy<Value = PlanSettings> {
         })
 }
 
-fn any_world() -> impl Strategy<Value = (Vec<PlanNode>, Vec<ShardSpec>)> {
+fn any_world() -> impl Strategy<Value = (Vec<PlanNode>, Vec<PlanShardRecord>)> {
     (1..8u32, 0..40u32).prop_flat_map(|(n, s)| {
         let nodes: Vec<_> = (0..n).map(node_numbered).collect();
         let shards: Vec<_> = (0..s).map(|i| spec_numbered(i, n)).collect();

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    BalanceBy, NodeState, Placement, Plan, PlanNode, PlanReason, PlanSettings, PlanView, Policy,
-    PolicyInput, PolicyKind, ShardSpec, ZoneRule, plan, plan_with,
+    BalanceBy, NodeState, Placement, Plan, PlanNode, PlanReason, PlanSettings, PlanShardRecord,
+    PlanView, Policy, PolicyInput, PolicyKind, ZoneRule, plan, plan_with,
 };
 
 #[test]
@@ -42,7 +42,7 @@ impl Heard {
         &mut self,
         owners: &[u32],
         node: impl FnOnce(&mut Vec<PlanNode>),
-        shard: impl FnOnce(&mut Vec<ShardSpec>),
+        shard: impl FnOnce(&mut Vec<PlanShardRecord>),
         settings: impl FnOnce(&mut PlanSettings),
     ) {
         let mut all = nodes(3);
@@ -69,7 +69,7 @@ fn there_is_no_reason_that_nothing_gives() {
     heard.case(
         &even,
         none,
-        |s| s.push(ShardSpec::free(ShardName::index(9))),
+        |s| s.push(PlanShardRecord::free(ShardName::index(9))),
         none,
     );
     heard.case(&even, state(0, NodeState::Away), none, none);
@@ -88,7 +88,7 @@ fn there_is_no_reason_that_nothing_gives() {
     heard.case(&lop, none, none, |s| s.budgets.total = 1);
     heard.case(&lop, none, none, |s| s.budgets.per_source = 1);
     heard.case(&lop, none, none, |s| s.budgets.per_target = 1);
-    let cooling = |s: &mut Vec<ShardSpec>| s.iter_mut().for_each(|s| s.moved = Some(LATER));
+    let cooling = |s: &mut Vec<PlanShardRecord>| s.iter_mut().for_each(|s| s.moved = Some(LATER));
     heard.case(&lop, none, cooling, none);
     heard.case(&lop, |all| all[1].since = LATER, none, none);
     let back = |all: &mut Vec<PlanNode>| {
@@ -110,8 +110,8 @@ fn there_is_no_reason_that_nothing_gives() {
     let zones = vec!["b".to_owned()];
     let other = |all: &mut Vec<PlanNode>| all[1].zone = Some("b".to_owned());
     heard.case(&lop, other, none, |s| s.zones = ZoneRule::Prefer { zones });
-    let to = |s: &mut Vec<ShardSpec>| s[0].moving = Some(name("n1"));
-    let sealed = |s: &mut Vec<ShardSpec>| {
+    let to = |s: &mut Vec<PlanShardRecord>| s[0].moving = Some(name("n1"));
+    let sealed = |s: &mut Vec<PlanShardRecord>| {
         s[0].moving = Some(name("n1"));
         s[0].sealed = true;
     };

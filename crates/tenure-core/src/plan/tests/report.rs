@@ -1,39 +1,51 @@
 //! Questions of the form "what if", and the report that answers them.
 
 use super::harness::*;
-use crate::plan::what_if::{Change, FORMS, apply, parse};
-use crate::plan::{NodeState, PlanView, Report, plan};
+use crate::plan::what_if::{FORMS, WhatIfChange, apply, parse};
+use crate::plan::{NodeState, PlanReport, PlanView, plan};
 
-fn ask(view: &PlanView, text: &str) -> Report {
+fn ask(view: &PlanView, text: &str) -> PlanReport {
     let view = apply(view, &parse(text).unwrap(), LATER).unwrap();
     let plan = plan(&view, &at_once(), LATER);
-    Report::new(&view, &plan)
+    PlanReport::new(&view, &plan)
 }
 
 fn even() -> PlanView {
     view(nodes(3), owned((0..12).map(|i| i % 3)))
 }
 
-fn shards(report: &Report) -> Vec<u32> {
+fn shards(report: &PlanReport) -> Vec<u32> {
     report.nodes.iter().map(|n| n.shards.1).collect()
 }
 
 #[test]
 fn every_question_is_read() {
-    let check = |text: &str, expected: Change| assert_eq!(parse(text), Ok(vec![expected]));
-    check("remove n3", Change::Remove(name("n3")));
-    check("add 2", Change::AddSome(2));
-    check("add big-one", Change::Add(name("big-one")));
-    check("weight n1=2", Change::Weight(name("n1"), 2));
-    check(" capacity  n1 = 7 ", Change::Capacity(name("n1"), 7));
-    check("zone n1=eu", Change::Zone(name("n1"), "eu".to_owned()));
-    check("cordon n2", Change::State(name("n2"), NodeState::Cordoned));
-    check("drain n2", Change::State(name("n2"), NodeState::Draining));
-    check("resume n2", Change::State(name("n2"), NodeState::Active));
+    let check = |text: &str, expected: WhatIfChange| assert_eq!(parse(text), Ok(vec![expected]));
+    check("remove n3", WhatIfChange::Remove(name("n3")));
+    check("add 2", WhatIfChange::AddSome(2));
+    check("add big-one", WhatIfChange::Add(name("big-one")));
+    check("weight n1=2", WhatIfChange::Weight(name("n1"), 2));
+    check(" capacity  n1 = 7 ", WhatIfChange::Capacity(name("n1"), 7));
+    check(
+        "zone n1=eu",
+        WhatIfChange::Zone(name("n1"), "eu".to_owned()),
+    );
+    check(
+        "cordon n2",
+        WhatIfChange::State(name("n2"), NodeState::Cordoned),
+    );
+    check(
+        "drain n2",
+        WhatIfChange::State(name("n2"), NodeState::Draining),
+    );
+    check(
+        "resume n2",
+        WhatIfChange::State(name("n2"), NodeState::Active),
+    );
     let shard = || "orders/3".parse().unwrap();
-    check("pin orders/3=n1", Change::Pin(shard(), name("n1")));
-    check("unpin orders/3", Change::Unpin(shard()));
-    check("cost orders/3=500", Change::Load(shard(), 500));
+    check("pin orders/3=n1", WhatIfChange::Pin(shard(), name("n1")));
+    check("unpin orders/3", WhatIfChange::Unpin(shard()));
+    check("cost orders/3=500", WhatIfChange::Load(shard(), 500));
     assert_eq!(parse("add 1; drain n0;").unwrap().len(), 2);
 }
 

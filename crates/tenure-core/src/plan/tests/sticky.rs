@@ -3,7 +3,7 @@
 use super::harness::*;
 use crate::ids::ShardName;
 use crate::plan::{
-    BalanceBy, Decision, NodeState, PlanNode, PlanReason, PlanView, ShardSpec, ZoneRule, plan,
+    BalanceBy, Decision, NodeState, PlanNode, PlanReason, PlanShardRecord, PlanView, ZoneRule, plan,
 };
 
 /// Plans at once, carries it out, and gives how many shards each node has then, with how many were moved.
@@ -104,7 +104,7 @@ fn a_node_that_is_still_giving_away_gets_nothing_beyond_its_capacity() {
     let nodes = with(nodes(2), |_, n| n.capacity = Some(2));
     let mut shards = owned([0, 0]);
     shards[0].moving = Some(name("n1"));
-    shards.push(ShardSpec::free(ShardName::index(2)));
+    shards.push(PlanShardRecord::free(ShardName::index(2)));
     let view = view(nodes, shards);
     let plan = plan(&view, &at_once(), LATER);
     let to: Vec<&Decision> = plan.actions().collect();
@@ -122,7 +122,7 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing() {
         }
     });
     let mut shards = owned([0, 1, 1, 1, 1, 2, 2]);
-    shards.extend((7..9).map(|i| ShardSpec::free(ShardName::index(i))));
+    shards.extend((7..9).map(|i| PlanShardRecord::free(ShardName::index(i))));
     assert_eq!(
         settle(&mut view(nodes, shards), &at_once()),
         (vec![1, 4, 4], 0)

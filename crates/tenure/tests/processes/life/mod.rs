@@ -5,7 +5,7 @@ mod scenes;
 
 use std::time::Duration;
 
-use tenure::Rejoin;
+use tenure::RejoinMode;
 
 use crate::test_cluster::{LONG_TTL, TestCluster};
 use scenes::*;
@@ -27,7 +27,7 @@ fn a_node_started_again_after_the_ttl_is_drained_until_it_is_activated_and_so_is
 #[test]
 fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_drained_where_its_operator_wants_to_be_asked()
  {
-    an_owner_that_slept(TestCluster::new(8), Rejoin::Manual);
+    an_owner_that_slept(TestCluster::new(8), RejoinMode::Manual);
 }
 
 // C10
@@ -36,7 +36,7 @@ fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drain
     a_whole_cluster(
         TestCluster::new(9),
         [1, 2, 0],
-        Rejoin::Manual,
+        RejoinMode::Manual,
         Duration::ZERO,
     );
 }
@@ -44,7 +44,12 @@ fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_and_nobody_is_drain
 // C5
 #[test]
 fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_by_itself() {
-    a_whole_cluster(TestCluster::new(9), [2, 1, 0], Rejoin::Auto, Duration::ZERO);
+    a_whole_cluster(
+        TestCluster::new(9),
+        [2, 1, 0],
+        RejoinMode::Auto,
+        Duration::ZERO,
+    );
 }
 
 // C7
@@ -65,14 +70,14 @@ mod long {
     // C2
     #[test]
     fn an_owner_that_slept_for_longer_than_its_ttl_comes_back_by_itself() {
-        an_owner_that_slept(TestCluster::new(8), Rejoin::Auto);
+        an_owner_that_slept(TestCluster::new(8), RejoinMode::Auto);
     }
 
     // C5, C10
     #[test]
     fn a_whole_cluster_killed_for_longer_than_the_ttl_comes_back_in_every_order() {
         for order in ORDERS {
-            for rejoin in [Rejoin::Auto, Rejoin::Manual] {
+            for rejoin in [RejoinMode::Auto, RejoinMode::Manual] {
                 a_whole_cluster(TestCluster::new(9), order, rejoin, Duration::ZERO);
             }
         }

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use tenure::admin::{Moved, NodeStatus};
-use tenure::{AdminClient, NodeMode, NodeName, Rejoin, ShardId};
+use tenure::admin::{MoveStatus, NodeStatus};
+use tenure::{AdminClient, NodeMode, NodeName, RejoinMode, ShardId};
 
 use super::operator::{admin, mode, names, node_record, until_mode};
 use crate::process::Process;
@@ -21,7 +21,7 @@ pub(crate) const ORDERS: [[usize; 3]; 6] = [
     [2, 1, 0],
 ];
 
-pub(crate) fn comes_back(rejoin: Rejoin) -> Own {
+pub(crate) fn comes_back(rejoin: RejoinMode) -> Own {
     Own {
         rejoin: Some(rejoin),
         ..Own::default()
@@ -29,7 +29,7 @@ pub(crate) fn comes_back(rejoin: Rejoin) -> Own {
 }
 
 fn manual(site: &TestCluster, node: &str) -> Process {
-    site.start_as(node, comes_back(Rejoin::Manual))
+    site.start_as(node, comes_back(RejoinMode::Manual))
 }
 
 /// Longer than any session lasts that nobody renews.
@@ -114,7 +114,7 @@ fn activate(site: &TestCluster, node: &str) {
 pub(crate) fn a_whole_cluster(
     site: TestCluster,
     order: [usize; 3],
-    rejoin: Rejoin,
+    rejoin: RejoinMode,
     late: Duration,
 ) {
     let nodes = ["a", "b", "c"];
@@ -161,7 +161,7 @@ fn boot(site: &TestCluster) -> u64 {
 }
 
 // C2, where a process stands still for longer than its ttl
-pub(crate) fn an_owner_that_slept(site: TestCluster, rejoin: Rejoin) {
+pub(crate) fn an_owner_that_slept(site: TestCluster, rejoin: RejoinMode) {
     let a = site.start_as("a", comes_back(rejoin));
     let _b = site.start_as("b", comes_back(rejoin));
     site.await_settled(&["a", "b"]);
@@ -174,9 +174,9 @@ pub(crate) fn an_owner_that_slept(site: TestCluster, rejoin: Rejoin) {
 }
 
 /// What is to be seen of node `a` once it can reach the store again after its session ran out.
-pub(crate) fn comes_back_expired(site: &TestCluster, rejoin: Rejoin) {
+pub(crate) fn comes_back_expired(site: &TestCluster, rejoin: RejoinMode) {
     let healed = now();
-    if rejoin == Rejoin::Manual {
+    if rejoin == RejoinMode::Manual {
         until_mode(site, "a", &NodeMode::drained("registration_expired"));
         println!(
             "measured: from the return to drained(registration_expired): {:.2?}",
@@ -246,7 +246,7 @@ pub(crate) fn operators(site: TestCluster) {
         assert!(admin.move_shard(&shard, &b).await?);
         admin.wait_until_moved(&shard, &b, patience, |_| ()).await
     });
-    assert_eq!(moved, Moved::Done);
+    assert_eq!(moved, MoveStatus::Done);
     let there = site.await_served("it is there", |held| held.0[&shard.to_string()].node == "b");
     assert!(there.0[&shard.to_string()].epoch > held.0[&shard.to_string()].epoch);
     // Evicted, it stops in good order.

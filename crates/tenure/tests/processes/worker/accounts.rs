@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::router::Answer;
+use tenure::router::SendResult;
 use tenure::{Entities, Entity, Epoch, Grant, Hashed, Node, NotProcessed, Result, TellError};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
@@ -76,9 +76,9 @@ async fn answer(node: Node, stream: TcpStream, busy: Arc<RwLock<()>>) {
                 Err(_) => Reply::Failed("not received".to_owned()),
             },
             Ok(()) => Reply::Done,
-            Err(TellError::NotOwner { reason, .. }) => match Answer::<()>::from(*reason) {
-                Answer::NotOwner { owner, epoch, rev } => Reply::NotOwner { owner, epoch, rev },
-                Answer::Done(()) => return,
+            Err(TellError::NotOwner { reason, .. }) => match SendResult::<()>::from(*reason) {
+                SendResult::NotOwner { owner, epoch, rev } => Reply::NotOwner { owner, epoch, rev },
+                SendResult::Done(()) => return,
             },
             Err(other) => Reply::Failed(other.to_string()),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure::Settings;
-use tenure::router::{Answer, Route, Router};
+use tenure::router::{Route, Router, SendResult};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -84,8 +84,8 @@ async fn carry(router: Router, stream: TcpStream) {
 }
 
 /// Sends one request to a node. If nothing of it can have arrived, the node is none that owns anything.
-async fn call(nodes: Lines, route: Route, request: String) -> Answer<Reply> {
-    let nobody = Answer::NotOwner {
+async fn call(nodes: Lines, route: Route, request: String) -> SendResult<Reply> {
+    let nobody = SendResult::NotOwner {
         owner: None,
         epoch: route.epoch,
         rev: route.rev,
@@ -112,12 +112,12 @@ async fn call(nodes: Lines, route: Route, request: String) -> Answer<Reply> {
     };
     match heard.await {
         Ok(read) if read > 0 => {}
-        _ => return Answer::Done(Reply::Failed("no answer".to_owned())),
+        _ => return SendResult::Done(Reply::Failed("no answer".to_owned())),
     }
     nodes.insert(to, line);
     match serde_json::from_str(&answer) {
-        Ok(Reply::NotOwner { owner, epoch, rev }) => Answer::NotOwner { owner, epoch, rev },
-        Ok(reply) => Answer::Done(reply),
-        Err(error) => Answer::Done(Reply::Failed(error.to_string())),
+        Ok(Reply::NotOwner { owner, epoch, rev }) => SendResult::NotOwner { owner, epoch, rev },
+        Ok(reply) => SendResult::Done(reply),
+        Err(error) => SendResult::Done(Reply::Failed(error.to_string())),
     }
 }

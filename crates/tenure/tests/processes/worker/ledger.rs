@@ -6,9 +6,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tenure::router::Answer;
+use tenure::router::SendResult;
 use tenure::{
-    Builder, Epoch, Grant, Handler, Hashed, Node, Result, Seal, SessionId, Settings, Shard, Shared,
+    Builder, Epoch, Grant, Handler, Hashed, Node, Result, Seal, SessionId, Settings, Shard,
+    SharedState,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -122,7 +123,8 @@ async fn answer(node: Node, ledger: Ledger, stream: TcpStream) {
         let entered = match node.enter_at::<Ledger>(KEYSPACE, &key, Epoch(epoch)) {
             Ok(entered) => entered,
             Err(refused) => {
-                let Answer::NotOwner { owner, epoch, rev } = Answer::<()>::from(refused) else {
+                let SendResult::NotOwner { owner, epoch, rev } = SendResult::<()>::from(refused)
+                else {
                     return;
                 };
                 let refusal = Reply::NotOwner { owner, epoch, rev };
@@ -247,7 +249,7 @@ impl Handler for Ledger {
         Ok(Seal::new(book.len.to_string()))
     }
 
-    async fn run(&self, grant: Grant, state: Shared<Book>) -> Result<()> {
+    async fn run(&self, grant: Grant, state: SharedState<Book>) -> Result<()> {
         let whole = state.lock().await?.whole.clone();
         self.worker.beat_on(grant, whole).await
     }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rusqlite::ErrorCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use tenure::{PlanningSettings, Rejoin};
+use tenure::{PlanningSettings, RejoinMode};
 
 /// The environment variable that makes a worker of this binary.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
@@ -91,7 +91,7 @@ pub(crate) struct Own {
     pub(crate) load_time: Duration,
     pub(crate) seal_time: Duration,
     #[serde(default)]
-    pub(crate) rejoin: Option<Rejoin>,
+    pub(crate) rejoin: Option<RejoinMode>,
     /// Its first start only joins.
     #[serde(default)]
     pub(crate) join: bool,

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use tenure_judge::Event;
+use tenure_judge::LogEvent;
 
 use super::record::{Record, Subject};
 use super::{BEAT, KEYSPACE, Work, now};
@@ -38,7 +38,7 @@ pub(crate) fn serve(work: &Work) -> i32 {
 fn beat(record: &Record, held: &Held) {
     loop {
         for subject in held.lock().expect("no panic").values() {
-            record.line(now(), Event::Beat, subject);
+            record.line(now(), LogEvent::Beat, subject);
         }
         thread::sleep(BEAT);
     }
@@ -63,7 +63,7 @@ fn lease(work: &Work, record: &Record, held: &Held) {
                         epoch,
                         session: owner.clone(),
                     };
-                    record.line(now(), Event::Start, &subject);
+                    record.line(now(), LogEvent::Start, &subject);
                     held.insert(shard, subject);
                 }
                 Some(_) => {}

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use tenure::{Builder, Grant, Handler, Hashed, Node, Result, Settings, Shard, Shared};
-use tenure_judge::Event;
+use tenure::{Builder, Grant, Handler, Hashed, Node, Result, Settings, Shard, SharedState};
+use tenure_judge::LogEvent;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::effects::{Effect, Effects};
@@ -178,7 +178,7 @@ impl Handler for Worker {
         Ok(shard.grant().clone())
     }
 
-    async fn run(&self, grant: Grant, state: Shared<Grant>) -> Result<()> {
+    async fn run(&self, grant: Grant, state: SharedState<Grant>) -> Result<()> {
         let whole = state.lock().await?.clone();
         self.beat_on(grant, whole).await
     }
@@ -201,8 +201,8 @@ impl Span {
             return false;
         }
         let ev = match self.last.replace(at) {
-            None => Event::Start,
-            Some(_) => Event::Beat,
+            None => LogEvent::Start,
+            Some(_) => LogEvent::Beat,
         };
         self.worker.0.record.line(at, ev, &self.subject);
         true
@@ -221,7 +221,10 @@ impl Span {
         match made {
             Ok(Effect::Made(at)) => {
                 self.last = Some(at);
-                self.worker.0.record.line(at, Event::Effect, &self.subject);
+                self.worker
+                    .0
+                    .record
+                    .line(at, LogEvent::Effect, &self.subject);
             }
             Ok(Effect::Refused) => eprintln!("effect refused: {:?}", self.subject),
             // The resource is held up, or there is nothing left to do: there will be another beat, here or elsewhere.
@@ -237,6 +240,6 @@ impl Drop for Span {
         let Some(last) = self.last else { return };
         let at = now();
         let end = if self.whole.check().is_ok() { at } else { last };
-        self.worker.0.record.line(end, Event::End, &self.subject);
+        self.worker.0.record.line(end, LogEvent::End, &self.subject);
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 
 use serde::Serialize;
-use tenure_judge::Event;
+use tenure_judge::LogEvent;
 
 use super::Work;
 
@@ -30,7 +30,7 @@ struct Line<'a> {
     pid: u32,
     shard: &'a str,
     epoch: u64,
-    ev: Event,
+    ev: LogEvent,
     node: &'a str,
     session: &'a str,
 }
@@ -50,7 +50,7 @@ impl Record {
         }
     }
 
-    pub(crate) fn line(&self, t: u64, ev: Event, subject: &Subject) {
+    pub(crate) fn line(&self, t: u64, ev: LogEvent, subject: &Subject) {
         let line = Line {
             t,
             pid: self.pid,

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_queue::{
-    Failure, Job, Outcome, OwnershipSettings, Payload, Queue, QueueSettings, TaskHandler, Worker,
+    Job, Outcome, OwnershipSettings, Payload, Queue, QueueSettings, TaskFailure, TaskHandler,
+    Worker,
 };
 use tenure_store::Store;
-use tenure_store::observe::{ObservedStore, Observer};
+use tenure_store::observed_store::{CountReader, ObservedStore};
 
 use super::super::worker::Scratch;
 use crate::cluster_client::random_id;
@@ -34,7 +35,7 @@ pub(super) struct Field {
     pub(super) queue: Queue,
     url: String,
     cluster: String,
-    observers: Mutex<Vec<Observer>>,
+    observers: Mutex<Vec<CountReader>>,
     workers: Mutex<Vec<Queue>>,
     _scratch: Option<Scratch>,
 }
@@ -168,7 +169,7 @@ pub(super) async fn stop(crew: Vec<Worker>) -> Result<(), Exit> {
     Ok(())
 }
 
-async fn observed(url: &str) -> Result<(Arc<dyn Store>, Observer), Exit> {
+async fn observed(url: &str) -> Result<(Arc<dyn Store>, CountReader), Exit> {
     let (store, observer) = ObservedStore::new(tenure_store::open(url).await?);
     Ok((Arc::new(store), observer))
 }
@@ -181,7 +182,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 struct Nothing;
 
 impl TaskHandler for Nothing {
-    async fn handle(&self, _: Job) -> Result<Outcome, Failure> {
+    async fn handle(&self, _: Job) -> Result<Outcome, TaskFailure> {
         Ok(Outcome::Done(Payload::none()))
     }
 }

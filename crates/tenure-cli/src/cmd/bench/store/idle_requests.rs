@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{Hashed, Node};
 use tenure_store::Op;
-use tenure_store::observe::{Counts, ObservedStore};
+use tenure_store::observed_store::{ObservedStore, OpCounts};
 use tokio::task::JoinSet;
 
 use super::Bed;
@@ -93,7 +93,7 @@ pub(super) async fn measure(
 }
 
 /// Requests per node and renewal, by kind. Writes are always told, others only where there were any.
-fn rows(looks: &[(Counts, f64)]) -> Vec<Row> {
+fn rows(looks: &[(OpCounts, f64)]) -> Vec<Row> {
     let kinds = Op::ALL
         .into_iter()
         .filter(|op| *op == Op::Put || looks.iter().any(|(asked, _)| asked.of(*op).calls > 0));

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tenure::{Hashed, Node};
 use tenure_core::ids::ClusterName;
 use tenure_core::keys::prefix;
-use tenure_store::s3::{Requests, S3Store};
+use tenure_store::s3::{RequestCounts, S3Store};
 use tenure_store::{PutIf, Store};
 use tokio::task::JoinSet;
 
@@ -77,7 +77,7 @@ struct PerMinute {
 }
 
 impl PerMinute {
-    fn of(requests: Requests, minutes: f64) -> Self {
+    fn of(requests: RequestCounts, minutes: f64) -> Self {
         Self {
             puts: requests.puts as f64 / minutes,
             lists: requests.lists as f64 / minutes,
@@ -186,7 +186,7 @@ async fn run_nodes(
     }
     let asked = || {
         let each = stores.iter().map(|store| store.requests());
-        each.fold(Requests::default(), Requests::and)
+        each.fold(RequestCounts::default(), RequestCounts::and)
     };
     settled(&nodes, shards, ttl, || asked().puts).await?;
     let before = asked();

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_queue::{ClaimId, Failure, Job, Outcome, RetryAt, TaskHandler};
+use tenure_queue::{ClaimId, Job, Outcome, RetryAt, TaskFailure, TaskHandler};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Out;
-use super::messages::Order;
+use super::messages::Operation;
 
-type Answer = Result<Outcome, Failure>;
+type Answer = Result<Outcome, TaskFailure>;
 
 /// The tasks that the client has. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Desk(Arc<Inner>);
+pub(super) struct ClientTasks(Arc<Inner>);
 
 struct Inner {
     open: Mutex<HashMap<ClaimId, (Job, oneshot::Sender<Answer>)>>,
@@ -24,7 +24,7 @@ struct Inner {
     out: Out,
 }
 
-impl Desk {
+impl ClientTasks {
     pub(super) fn new(out: Out) -> Self {
         Self(Arc::new(Inner {
             open: Mutex::default(),
@@ -39,9 +39,9 @@ impl Desk {
     }
 
     /// Takes what the client says of a task. What it says of one that it no longer has is of no use.
-    pub(super) fn take(&self, order: Order) {
+    pub(super) fn take(&self, order: Operation) {
         let (claim, answer) = match order {
-            Order::Progress {
+            Operation::Progress {
                 claim,
                 percent,
                 note,
@@ -52,20 +52,20 @@ impl Desk {
                 }
                 return;
             }
-            Order::Done { claim, result } => match result.payload() {
+            Operation::Done { claim, result } => match result.payload() {
                 Ok(payload) => (claim, Ok(Outcome::Done(payload))),
                 Err(reason) => (
                     claim,
-                    Err(Failure::for_good(format!("invalid result: {reason}"))),
+                    Err(TaskFailure::for_good(format!("invalid result: {reason}"))),
                 ),
             },
-            Order::Fail {
+            Operation::Fail {
                 claim,
                 reason,
                 permanent: for_good,
                 after_ms,
             } => (claim, Err(failure(reason, for_good, after_ms))),
-            Order::Reschedule {
+            Operation::Reschedule {
                 claim,
                 in_ms,
                 at,
@@ -83,10 +83,10 @@ impl Desk {
     }
 }
 
-fn failure(reason: String, for_good: bool, after_ms: Option<u64>) -> Failure {
+fn failure(reason: String, for_good: bool, after_ms: Option<u64>) -> TaskFailure {
     let failure = match for_good {
-        true => Failure::for_good(reason),
-        false => Failure::new(reason),
+        true => TaskFailure::for_good(reason),
+        false => TaskFailure::new(reason),
     };
     match after_ms {
         Some(after) => failure.again_after(Duration::from_millis(after)),
@@ -117,7 +117,7 @@ impl Drop for Away<'_> {
     }
 }
 
-impl TaskHandler for Desk {
+impl TaskHandler for ClientTasks {
     async fn handle(&self, job: Job) -> Answer {
         let (sender, mut answer) = oneshot::channel();
         let claim = job.claim();
@@ -128,7 +128,7 @@ impl TaskHandler for Desk {
         loop {
             tokio::select! {
                 answer = &mut answer => {
-                    let none = || Err(Failure::new("the client gave no reason"));
+                    let none = || Err(TaskFailure::new("the client gave no reason"));
                     return answer.unwrap_or_else(|_| none());
                 }
                 () = job.cancelled(), if !told => {

@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_queue::{ClaimId, Payload, QueueError, StoreTime, TaskId, TaskStatus};
 
-use crate::cmd::task::task_json::{TaskSpec, payload_of};
+use crate::cmd::task::task_json::{TaskJson, payload_of};
 use crate::exit::Exit;
 
 /// A line from the client.
 #[derive(Debug, Deserialize)]
-pub(super) struct Request {
+pub(super) struct ClientRequest {
     /// Comes back with the answer.
     #[serde(default)]
     pub(super) id: Value,
     #[serde(flatten)]
-    pub(super) order: Order,
+    pub(super) order: Operation,
 }
 
 /// What the client wants.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub(super) enum Order {
+pub(super) enum Operation {
     /// Submits tasks; each is answered by itself.
     Submit {
-        tasks: Vec<TaskSpec>,
+        tasks: Vec<TaskJson>,
     },
     /// Waits until a task has ended.
     Wait {
@@ -35,7 +35,7 @@ pub(super) enum Order {
     Get {
         task: TaskId,
     },
-    List(Box<ListOrder>),
+    List(Box<ListOperation>),
     Cancel {
         task: TaskId,
     },
@@ -44,7 +44,7 @@ pub(super) enum Order {
     },
     Stats {},
     /// Starts a worker.
-    Work(WorkOrder),
+    Work(WorkOperation),
     /// Stops it in good order.
     Stop {},
     /// A task is done.
@@ -82,7 +82,7 @@ pub(super) enum Order {
     },
 }
 
-impl Order {
+impl Operation {
     /// Whether it is about a task under way. Such a line has no answer.
     pub(super) fn is_of_task(&self) -> bool {
         matches!(
@@ -94,7 +94,7 @@ impl Order {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ListOrder {
+pub(super) struct ListOperation {
     pub(super) states: Vec<TaskStatus>,
     pub(super) meta: BTreeMap<String, String>,
     pub(super) since: Option<StoreTime>,
@@ -105,7 +105,7 @@ pub(super) struct ListOrder {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct WorkOrder {
+pub(super) struct WorkOperation {
     pub(super) concurrency: Option<usize>,
     pub(super) stop_timeout_ms: Option<u64>,
 }
@@ -190,7 +190,7 @@ mod tests {
             r#"{"op": "reschedule", "claim": "00000000000000ff", "in_ms": 5}"#,
             r#"{"op": "progress", "claim": "00000000000000ff", "percent": 4.5}"#,
         ] {
-            let request = serde_json::from_str::<Request>(line);
+            let request = serde_json::from_str::<ClientRequest>(line);
             assert!(request.is_ok(), "{line}: {request:?}");
         }
         for line in [
@@ -199,7 +199,10 @@ mod tests {
             r#"{"op": "done", "claim": "no"}"#,
             "[]",
         ] {
-            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+            assert!(
+                serde_json::from_str::<ClientRequest>(line).is_err(),
+                "{line}"
+            );
         }
     }
 }

@@ -4,9 +4,9 @@
 //! that the client asks for runs in here; the client gets tasks and says what became of them. When standard input ends, so
 //! does this process, and what the client had not finished goes back at once.
 
+mod execute_request;
 mod handler;
 mod messages;
-mod requests;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -22,12 +22,12 @@ use tokio::task::JoinSet;
 
 use super::open;
 use crate::cmd::exec::{Signals, Waited};
-use crate::cmd::worker::{Poll, Probes, builder};
+use crate::cmd::worker::{PollIntervalArgs, ProbeServer, builder};
 use crate::config::Config;
 use crate::config::flags::WorkerFlags;
 use crate::exit::Exit;
-use handler::Desk;
-use messages::{Order, Request, WireError};
+use handler::ClientTasks;
+use messages::{ClientRequest, Operation, WireError};
 
 /// The version of the protocol; it is raised when an old client would misunderstand a new pipe.
 const PROTOCOL: u32 = 1;
@@ -43,16 +43,16 @@ const BACKLOG: usize = 1000;
     ends, and releases unfinished tasks.\n\n\
     Examples:\n  echo '{\"id\": 1, \"op\": \"stats\"}' | tenure queue pipe mails"
 )]
-pub(in crate::cmd) struct Pipe {
+pub(in crate::cmd) struct PipeCommand {
     /// Queue name
     queue: String,
     #[command(flatten)]
-    poll: Poll,
+    poll: PollIntervalArgs,
     #[command(flatten)]
     pub(in crate::cmd) flags: WorkerFlags,
 }
 
-impl Pipe {
+impl PipeCommand {
     pub(in crate::cmd) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         // Ctrl-C at a terminal reaches the client too: it decides what to do.
         let mut signals = Signals::without_interrupt()?;
@@ -64,7 +64,7 @@ impl Pipe {
             "queue": queue.name(), "cluster": queue.cluster(),
         }));
         let session = Arc::new(Session {
-            desk: Desk::new(out.clone()),
+            desk: ClientTasks::new(out.clone()),
             worker: Mutex::new(None),
             config: config.clone(),
             poll: self.poll,
@@ -77,9 +77,9 @@ impl Pipe {
             let session = session.clone();
             while requests.try_join_next().is_some() {}
             // What concerns a task under way is done in the order of the lines; the rest may take its time.
-            match serde_json::from_str::<Request>(&line) {
+            match serde_json::from_str::<ClientRequest>(&line) {
                 Ok(request) if request.order.is_of_task() => session.desk.take(request.order),
-                Ok(request) if matches!(request.order, Order::Wait { .. }) => {
+                Ok(request) if matches!(request.order, Operation::Wait { .. }) => {
                     drop(tokio::spawn(async move { session.serve(request).await }));
                 }
                 Ok(request) => drop(requests.spawn(async move { session.serve(request).await })),
@@ -100,18 +100,18 @@ impl Pipe {
 struct Session {
     queue: Queue,
     config: Config,
-    poll: Poll,
-    desk: Desk,
-    worker: Mutex<Option<(Worker, Probes)>>,
+    poll: PollIntervalArgs,
+    desk: ClientTasks,
+    worker: Mutex<Option<(Worker, ProbeServer)>>,
     out: Out,
 }
 
 impl Session {
-    async fn serve(&self, request: Request) {
+    async fn serve(&self, request: ClientRequest) {
         let answer = match request.order {
-            Order::Work(work) => self.work(work).await,
-            Order::Stop {} => self.stop().await.map(|stopped| json!(stopped)),
-            order => requests::answer(&self.queue, order).await,
+            Operation::Work(work) => self.work(work).await,
+            Operation::Stop {} => self.stop().await.map(|stopped| json!(stopped)),
+            order => execute_request::answer(&self.queue, order).await,
         };
         match answer {
             Ok(value) => self.out.send(&json!({ "id": request.id, "ok": value })),
@@ -127,7 +127,7 @@ impl Session {
         self.out.send(&json!({ "id": id, "error": e }));
     }
 
-    async fn work(&self, work: messages::WorkOrder) -> Result<serde_json::Value, WireError> {
+    async fn work(&self, work: messages::WorkOperation) -> Result<serde_json::Value, WireError> {
         let mut worker = self.worker.lock().await;
         if worker.is_some() {
             let reason = "this pipe already has a worker; a pipe has at most one";
@@ -136,7 +136,7 @@ impl Session {
         let limit = Duration::from_millis(work.stop_timeout_ms.unwrap_or(30_000));
         let concurrency = work.concurrency.unwrap_or(4);
         let set_up = builder(&self.queue, &self.config, &self.poll, concurrency, limit);
-        let probes = Probes::begin(&self.config, &self.queue).await;
+        let probes = ProbeServer::begin(&self.config, &self.queue).await;
         let probes = probes.map_err(|e| WireError::new("invalid", e.to_string()))?;
         let started = set_up.start(self.desk.clone()).await?;
         probes.begun(&started);

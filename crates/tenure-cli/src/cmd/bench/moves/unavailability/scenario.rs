@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure::router::{Answer, HoldLimits, Router};
+use tenure::router::{HoldLimits, Router, SendResult};
 use tenure::{AssignedBy, Epoch, Hashed, Node, Settings};
 use tenure_core::ids::{ClusterName, ShardId, ShardName};
 use tenure_core::keys::{Key, prefix};
@@ -300,12 +300,12 @@ async fn ask_for(common: Arc<Common>, router: Router, id: ShardId, pause: Durati
             let to = route.owner.address("bench").map(ToString::to_string);
             let node = to.and_then(|to| common.nodes(|nodes| nodes.get(&to).cloned()));
             let Some(node) = node else {
-                return Answer::Done(None);
+                return SendResult::Done(None);
             };
             match node.enter_shard_at::<Loads>(&id, route.epoch) {
                 Ok(entered) => {
                     let ran = entered.run(async |_: &mut (), grant| grant.epoch()).await;
-                    Answer::Done(ran.ok())
+                    SendResult::Done(ran.ok())
                 }
                 Err(refused) => refused.into(),
             }

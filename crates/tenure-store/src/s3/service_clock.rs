@@ -10,7 +10,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// What the `Date` of answers says of the time there, to the second.
 #[derive(Debug, Default)]
-pub(super) struct Clock(Mutex<State>);
+pub(super) struct ServiceClock(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,7 +20,7 @@ struct State {
     off: (Duration, bool),
 }
 
-impl Clock {
+impl ServiceClock {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ mod tests {
     fn the_stores_time_is_signed_where_the_local_clock_is_off() {
         let hours = Duration::from_secs(5 * 3600);
         for theirs in [SystemTime::now() + hours, SystemTime::now() - hours] {
-            let clock = Clock::default();
+            let clock = ServiceClock::default();
             assert_eq!(clock.off(), None);
             clock.heard(theirs);
             assert!(apart(clock.to_sign(), theirs) < SLACK);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_nearly_right_is_left_alone() {
-        let clock = Clock::default();
+        let clock = ServiceClock::default();
         clock.heard(SystemTime::now() - Duration::from_secs(2));
         assert_eq!(clock.off(), None);
         assert!(clock.now(SLACK).is_some());

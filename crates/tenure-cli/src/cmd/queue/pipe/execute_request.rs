@@ -5,32 +5,32 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_queue::{Filter, Queue};
 
-use super::messages::{ListOrder, Order, WireError};
+use super::messages::{ListOperation, Operation, WireError};
 use crate::cmd::queue::caller;
-use crate::cmd::task::task_json::TaskSpec;
+use crate::cmd::task::task_json::TaskJson;
 
 /// How many tasks a page has unless the client says otherwise.
 const PAGE: usize = 100;
 
 /// Does what the client wants.
-pub(super) async fn answer(queue: &Queue, order: Order) -> Result<Value, WireError> {
+pub(super) async fn answer(queue: &Queue, order: Operation) -> Result<Value, WireError> {
     match order {
-        Order::Submit { tasks } => submit(queue, tasks).await,
-        Order::Wait { task, timeout_ms } => {
+        Operation::Submit { tasks } => submit(queue, tasks).await,
+        Operation::Wait { task, timeout_ms } => {
             let limit = Duration::from_millis(timeout_ms);
             Ok(json!(queue.wait(&task, limit).await?))
         }
-        Order::Get { task } => Ok(json!(queue.get(&task).await?)),
-        Order::List(list) => self::list(queue, *list).await,
-        Order::Cancel { task } => {
+        Operation::Get { task } => Ok(json!(queue.get(&task).await?)),
+        Operation::List(list) => self::list(queue, *list).await,
+        Operation::Cancel { task } => {
             let is = queue.cancel(&task, Some(&caller())).await?;
             Ok(json!({ "state": is }))
         }
-        Order::Retry { task } => {
+        Operation::Retry { task } => {
             queue.retry(&task, Some(&caller())).await?;
             Ok(json!({ "state": "ready" }))
         }
-        Order::Stats {} => Ok(json!(queue.stats().await?)),
+        Operation::Stats {} => Ok(json!(queue.stats().await?)),
         order => Err(WireError::new(
             "invalid",
             format!("{order:?} is not a request; send this message only for a running task"),
@@ -38,7 +38,7 @@ pub(super) async fn answer(queue: &Queue, order: Order) -> Result<Value, WireErr
     }
 }
 
-async fn submit(queue: &Queue, tasks: Vec<TaskSpec>) -> Result<Value, WireError> {
+async fn submit(queue: &Queue, tasks: Vec<TaskJson>) -> Result<Value, WireError> {
     let (mut answers, mut fit) = (Vec::new(), Vec::new());
     for spec in tasks {
         match spec.submit(queue.settings().retry) {
@@ -62,7 +62,7 @@ async fn submit(queue: &Queue, tasks: Vec<TaskSpec>) -> Result<Value, WireError>
     Ok(Value::Array(answers))
 }
 
-async fn list(queue: &Queue, order: ListOrder) -> Result<Value, WireError> {
+async fn list(queue: &Queue, order: ListOperation) -> Result<Value, WireError> {
     let filter = Filter {
         states: order.states,
         metadata: order.meta,

@@ -12,7 +12,7 @@ use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::operation::Op;
 use crate::store::{
-    Delete, DeleteIf, Entry, Keys, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
+    Delete, DeleteIf, Entry, KeyPage, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
     no_leases,
 };
 use crate::watch::Watch;
@@ -36,9 +36,9 @@ pub struct OpCount {
 
 /// Everything that was asked of a store up to one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts([OpCount; Op::ALL.len()]);
+pub struct OpCounts([OpCount; Op::ALL.len()]);
 
-impl Counts {
+impl OpCounts {
     /// The counts of one kind of call.
     pub fn of(&self, op: Op) -> &OpCount {
         &self.0[op as usize]
@@ -75,15 +75,15 @@ impl Counts {
 
 /// Reads the counters of an [`ObservedStore`] and of all its dedicated connections.
 #[derive(Clone, Debug, Default)]
-pub struct Observer(Arc<Mutex<Counts>>);
+pub struct CountReader(Arc<Mutex<OpCounts>>);
 
-impl Observer {
+impl CountReader {
     /// The counts so far.
-    pub fn snapshot(&self) -> Counts {
+    pub fn snapshot(&self) -> OpCounts {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OpCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,7 +103,7 @@ impl Observer {
 
 /// A call under way. Counted as dropped unless it ends.
 struct Call {
-    observer: Observer,
+    observer: CountReader,
     op: Op,
     begun: Instant,
     answered: bool,
@@ -133,7 +133,7 @@ impl Drop for Call {
 #[derive(Clone)]
 pub struct ObservedStore {
     inner: Arc<dyn Store>,
-    observer: Observer,
+    observer: CountReader,
 }
 
 impl fmt::Debug for ObservedStore {
@@ -144,8 +144,8 @@ impl fmt::Debug for ObservedStore {
 
 impl ObservedStore {
     /// Counts what is asked of `inner`.
-    pub fn new(inner: Arc<dyn Store>) -> (Self, Observer) {
-        let observer = Observer::default();
+    pub fn new(inner: Arc<dyn Store>) -> (Self, CountReader) {
+        let observer = CountReader::default();
         let store = Self {
             inner,
             observer: observer.clone(),
@@ -227,7 +227,7 @@ impl Store for ObservedStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Keys, StoreError> {
+    ) -> Result<KeyPage, StoreError> {
         self.one(Op::Keys, self.inner.keys(prefix, after, limit))
             .await
     }

@@ -2,7 +2,7 @@
 
 use tenure_queue::OwnershipSettings;
 
-use super::{Config, Source, Value, settings_table, suggest, value};
+use super::{Config, SettingValue, ValueSource, settings_table, suggest, value};
 
 /// What the names of these settings begin with.
 pub(super) const PREFIX: &str = "worker_ownership";
@@ -48,7 +48,7 @@ impl Config {
             match name.and_then(|(_, name)| settings_table::find(name)) {
                 Some(knob) => {
                     let value = value::from_toml(knob, given);
-                    self.take(knob, value, Source::File, &at, problems);
+                    self.take(knob, value, ValueSource::File, &at, problems);
                 }
                 None => {
                     let names = KEYS.iter().map(|(known, _)| *known);
@@ -65,14 +65,15 @@ impl Config {
     /// How a worker comes by shards, as far as anything was said of it.
     pub(crate) fn leasing(&self) -> OwnershipSettings {
         let mut leasing = OwnershipSettings::default();
-        if let Some(Value::Switch(enabled)) = self.value("worker_ownership") {
+        if let Some(SettingValue::Switch(enabled)) = self.value("worker_ownership") {
             leasing.enabled = *enabled;
         }
-        if let Some(Value::Count(shards)) = self.value("worker_ownership_shards_per_worker") {
+        if let Some(SettingValue::Count(shards)) = self.value("worker_ownership_shards_per_worker")
+        {
             leasing.shards_per_worker = Some(*shards);
         }
         let seconds = |name| match self.value(name) {
-            Some(Value::Time(time)) => Some(time.as_secs_f64()),
+            Some(SettingValue::Time(time)) => Some(time.as_secs_f64()),
             _ => None,
         };
         leasing.ttl_secs = seconds("worker_ownership_ttl_secs");

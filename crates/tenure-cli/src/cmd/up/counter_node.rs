@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tenure::{
     Grant, Handler, Hashed, Node, NodeEvent, PlanningSettings, Result, Seal, Shard, ShardId,
-    ShardStep, Shared,
+    ShardStep, SharedState,
 };
 use tokio::sync::oneshot;
 
-use super::fenced::{Applied, Change, Fenced};
-use super::wire::News;
+use super::fenced_counters::{ChangeResult, CounterChange, FencedCounters};
+use super::node_report::NodeReport;
 use crate::config::duration;
 use crate::exit::Exit;
 
@@ -27,7 +27,7 @@ const GATHER: Duration = Duration::from_millis(25);
 
 /// What `__up-node` is called with. It ends in good order when its standard input ends.
 #[derive(Debug, clap::Args)]
-pub(crate) struct UpNode {
+pub(crate) struct UpNodeArgs {
     // Not called like the options that every command takes.
     #[arg(long = "at")]
     url: String,
@@ -57,7 +57,7 @@ fn lively() -> PlanningSettings {
     }
 }
 
-impl UpNode {
+impl UpNodeArgs {
     pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
         let mut ended = stdin_ended();
         let writer = Writer::begin(&self.work)?;
@@ -135,7 +135,7 @@ impl Handler for Counters {
         }
     }
 
-    async fn run(&self, grant: Grant, turn: Shared<u64>) -> Result<()> {
+    async fn run(&self, grant: Grant, turn: SharedState<u64>) -> Result<()> {
         // Not all shards in one breath.
         let number = grant
             .shard()
@@ -154,7 +154,7 @@ impl Handler for Counters {
             let shard = grant.shard().shard.to_string();
             grant.check()?;
             // Admitted; written a little later. A pause in between is what the epoch is for.
-            self.writer.send(Task::Change(Change {
+            self.writer.send(Task::Change(CounterChange {
                 key: format!("{shard}.{}", *turn % KEYS),
                 shard,
                 epoch: grant.epoch().0,
@@ -171,7 +171,7 @@ impl Handler for Counters {
 }
 
 enum Task {
-    Change(Change),
+    Change(CounterChange),
     Fence(String, u64, oneshot::Sender<bool>),
     Flush(oneshot::Sender<()>),
 }
@@ -183,14 +183,14 @@ struct Writer(Arc<Mutex<mpsc::Sender<Task>>>);
 impl Writer {
     fn begin(work: &std::path::Path) -> Result<Self, Exit> {
         let trouble = |e: rusqlite::Error| Exit::failed(format!("{}: {e}", work.display()));
-        let mut fenced = Fenced::open(work).map_err(trouble)?;
+        let mut fenced = FencedCounters::open(work).map_err(trouble)?;
         let (sender, tasks) = mpsc::channel();
         thread::spawn(move || {
             while let Ok(first) = tasks.recv() {
                 thread::sleep(GATHER);
                 let batch = std::iter::once(first).chain(tasks.try_iter()).collect();
                 if let Err(error) = write(&mut fenced, batch) {
-                    tell(&News::Trouble(format!("changes were lost: {error}")));
+                    tell(&NodeReport::Trouble(format!("changes were lost: {error}")));
                 }
             }
         });
@@ -210,7 +210,7 @@ impl Writer {
     }
 }
 
-fn write(fenced: &mut Fenced, batch: Vec<Task>) -> rusqlite::Result<()> {
+fn write(fenced: &mut FencedCounters, batch: Vec<Task>) -> rusqlite::Result<()> {
     let mut changes = Vec::new();
     let mut waiting = Vec::new();
     for task in batch {
@@ -231,12 +231,12 @@ fn write(fenced: &mut Fenced, batch: Vec<Task>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn report(applied: Applied) {
+fn report(applied: ChangeResult) {
     if applied.made > 0 {
-        tell(&News::Made(applied.made));
+        tell(&NodeReport::Made(applied.made));
     }
     for (change, seen) in applied.refused {
-        tell(&News::Refused {
+        tell(&NodeReport::Refused {
             shard: change.shard,
             epoch: change.epoch,
             seen,
@@ -245,10 +245,10 @@ fn report(applied: Applied) {
 }
 
 /// What the node has from its start, before anybody could listen.
-fn owned(node: &Node) -> Vec<News> {
+fn owned(node: &Node) -> Vec<NodeReport> {
     let first = |shard: &ShardId| {
         let (epoch, _) = node.owner(shard)?;
-        Some(News::Step {
+        Some(NodeReport::Step {
             shard: shard.shard.as_str().parse().ok()?,
             step: ShardStep::Claimed.to_string(),
             epoch: epoch.0,
@@ -259,29 +259,29 @@ fn owned(node: &Node) -> Vec<News> {
     node.owned().iter().filter_map(first).collect()
 }
 
-fn news_of(note: &NodeEvent) -> Option<News> {
+fn news_of(note: &NodeEvent) -> Option<NodeReport> {
     match note {
-        NodeEvent::Shard(step) if step.step != ShardStep::Loading => Some(News::Step {
+        NodeEvent::Shard(step) if step.step != ShardStep::Loading => Some(NodeReport::Step {
             shard: step.shard.shard.as_str().parse().ok()?,
             step: step.step.to_string(),
             epoch: step.epoch.0,
             from: step.from.as_ref().map(ToString::to_string),
             reason: step.reason.to_string(),
         }),
-        NodeEvent::Lease { from, to } => Some(News::Lease(
+        NodeEvent::Lease { from, to } => Some(NodeReport::Lease(
             format!("lease {from:?} -> {to:?}").to_lowercase(),
         )),
         NodeEvent::SessionLost { reason, .. } => {
-            Some(News::Lease(format!("session ended ({reason})")))
+            Some(NodeReport::Lease(format!("session ended ({reason})")))
         }
-        NodeEvent::ClockJump { gap } => {
-            Some(News::Lease(format!("was not scheduled for {gap:.1?}")))
-        }
+        NodeEvent::ClockJump { gap } => Some(NodeReport::Lease(format!(
+            "was not scheduled for {gap:.1?}"
+        ))),
         _ => None,
     }
 }
 
-fn tell(news: &News) {
+fn tell(news: &NodeReport) {
     let line = serde_json::to_string(news).unwrap_or_default() + "\n";
     // Nobody listens any more: then this process is about to be told to end.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());

@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use tenure::Epoch;
 
-use super::nodes::{From, State};
-use super::wire::News;
+use super::node_report::NodeReport;
+use super::nodes::{NodeProcessState, NumberedReport};
 use crate::stdout;
 
 /// Without a terminal, the picture is a line every so many ticks.
 const PLAIN_EVERY: u32 = 4;
 
 /// What is known, and how much of it has been shown.
-pub(super) struct View {
+pub(super) struct TerminalView {
     begun: Instant,
     live: bool,
     /// Lines of the picture that stand on the terminal.
@@ -29,7 +29,7 @@ pub(super) struct View {
     refusals: BTreeMap<u32, (u64, String)>,
 }
 
-impl View {
+impl TerminalView {
     pub(super) fn new(shards: u32, live: bool) -> Self {
         Self {
             begun: Instant::now(),
@@ -47,10 +47,10 @@ impl View {
     }
 
     /// Takes note of what a node tells.
-    pub(super) fn hear(&mut self, (node, news): From) {
+    pub(super) fn hear(&mut self, (node, news): NumberedReport) {
         match news {
-            News::Made(made) => *self.made.entry(node).or_default() += made,
-            News::Refused { shard, epoch, seen } => {
+            NodeReport::Made(made) => *self.made.entry(node).or_default() += made,
+            NodeReport::Refused { shard, epoch, seen } => {
                 *self.refused.entry(node).or_default() += 1;
                 let example = format!(
                     "such as shard {shard} at epoch {}, now at {}",
@@ -59,10 +59,10 @@ impl View {
                 );
                 self.refusals.entry(node).or_insert((0, example)).0 += 1;
             }
-            News::Lease(text) => self.say(&format!("n{node}: {text}")),
-            News::Trouble(text) => self.say(&format!("n{node}: {text}")),
-            News::Gone => {}
-            News::Step {
+            NodeReport::Lease(text) => self.say(&format!("n{node}: {text}")),
+            NodeReport::Trouble(text) => self.say(&format!("n{node}: {text}")),
+            NodeReport::Gone => {}
+            NodeReport::Step {
                 shard,
                 step,
                 epoch,
@@ -133,7 +133,7 @@ impl View {
     }
 
     /// One tick: what has happened, then the picture.
-    pub(super) fn draw(&mut self, nodes: &[(u32, u32, State)]) {
+    pub(super) fn draw(&mut self, nodes: &[(u32, u32, NodeProcessState)]) {
         self.flush();
         self.ticks += 1;
         if self.live {
@@ -188,11 +188,11 @@ impl View {
         made.saturating_sub(before) as f64 / since.elapsed().as_secs_f64().max(0.001)
     }
 
-    fn line(&mut self, nodes: &[(u32, u32, State)]) -> String {
+    fn line(&mut self, nodes: &[(u32, u32, NodeProcessState)]) -> String {
         let parts: Vec<String> = nodes
             .iter()
             .map(|(n, _, state)| match state {
-                State::Runs => format!("n{n}: {}", self.owned(*n)),
+                NodeProcessState::Runs => format!("n{n}: {}", self.owned(*n)),
                 other => format!("n{n} ({}): {}", other.as_str(), self.owned(*n)),
             })
             .collect();
@@ -204,7 +204,7 @@ impl View {
         )
     }
 
-    fn picture(&mut self, nodes: &[(u32, u32, State)]) -> String {
+    fn picture(&mut self, nodes: &[(u32, u32, NodeProcessState)]) -> String {
         let mut text = String::from("\n");
         for (n, pid, state) in nodes {
             let made = self.made.get(n).copied().unwrap_or_default();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
-use super::Up;
+use super::UpCommand;
 use crate::cmd::exec::Signals;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -123,7 +123,7 @@ impl Screen {
     }
 }
 
-impl Up {
+impl UpCommand {
     pub(super) async fn run_http(
         self,
         config: &Config,

@@ -9,13 +9,13 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Counters in SQLite, each change under the epoch of its shard.
-pub(crate) struct Fenced {
+pub(crate) struct FencedCounters {
     database: Connection,
 }
 
 /// One change of one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct CounterChange {
     /// The shard that the key belongs to.
     pub(crate) shard: String,
     /// The epoch that the change was admitted under.
@@ -28,14 +28,14 @@ pub(crate) struct Change {
 
 /// What came of some changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub(crate) struct ChangeResult {
     /// How many were made.
     pub(crate) made: u64,
     /// Those that were refused, with the epoch that the resource has seen.
-    pub(crate) refused: Vec<(Change, u64)>,
+    pub(crate) refused: Vec<(CounterChange, u64)>,
 }
 
-impl Fenced {
+impl FencedCounters {
     /// Opens the file, and makes it if need be.
     pub(crate) fn open(path: &Path) -> rusqlite::Result<Self> {
         let database = Connection::open(path)?;
@@ -60,9 +60,9 @@ impl Fenced {
     }
 
     /// Makes those changes whose epoch is not older than what was seen of their shard, all in one transaction.
-    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> rusqlite::Result<Applied> {
+    pub(crate) fn apply(&mut self, changes: Vec<CounterChange>) -> rusqlite::Result<ChangeResult> {
         let transaction = self.begin()?;
-        let mut applied = Applied::default();
+        let mut applied = ChangeResult::default();
         for change in changes {
             if !admit(&transaction, &change.shard, change.epoch)? {
                 let seen = seen(&transaction, &change.shard)?;
@@ -134,7 +134,7 @@ fn as_sql(epoch: u64) -> i64 {
 
 /// What the journal of all changes says afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Audit {
+pub(crate) struct JournalAudit {
     /// How many changes it holds.
     pub(crate) changes: u64,
     /// How many came after one of a newer epoch of their shard.
@@ -143,14 +143,14 @@ pub(crate) struct Audit {
     pub(crate) wrong: u64,
 }
 
-impl Audit {
+impl JournalAudit {
     /// Whether nothing is wrong.
     pub(crate) fn is_clean(&self) -> bool {
         self.stale == 0 && self.wrong == 0
     }
 }
 
-impl std::fmt::Display for Audit {
+impl std::fmt::Display for JournalAudit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -161,10 +161,10 @@ impl std::fmt::Display for Audit {
 }
 
 /// Reads the journal back and compares.
-pub(crate) fn audit(path: &Path) -> rusqlite::Result<Audit> {
+pub(crate) fn audit(path: &Path) -> rusqlite::Result<JournalAudit> {
     let database = Connection::open(path)?;
     let count = |sql| database.query_row(sql, [], |row| row.get::<_, i64>(0));
-    Ok(Audit {
+    Ok(JournalAudit {
         changes: count("SELECT count(*) FROM journal")?.cast_unsigned(),
         stale: count(
             "SELECT count(*) FROM (SELECT epoch, max(epoch) OVER (PARTITION BY shard ORDER BY rowid) AS newest FROM journal)
@@ -183,8 +183,8 @@ pub(crate) fn audit(path: &Path) -> rusqlite::Result<Audit> {
 mod tests {
     use super::*;
 
-    fn change(epoch: u64) -> Change {
-        Change {
+    fn change(epoch: u64) -> CounterChange {
+        CounterChange {
             shard: "0".to_owned(),
             epoch,
             key: "apples".to_owned(),
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_change_under_an_older_epoch_is_refused_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let mut fenced = Fenced::open(&dir.path().join("work.db")).unwrap();
+        let mut fenced = FencedCounters::open(&dir.path().join("work.db")).unwrap();
         assert_eq!(fenced.apply(vec![change(1), change(1)]).unwrap().made, 2);
         assert!(fenced.fence("0", 2).unwrap());
         let applied = fenced.apply(vec![change(1), change(2)]).unwrap();

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::input::{Pin, PlanView, ShardIx, ShardState};
+use super::input::{Pin, PlanShard, PlanView, ShardIx};
 
 /// What one node has, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Seat {
+pub(crate) struct NodeCounts {
     /// Shards that are bound for it.
     pub(crate) placed: u32,
     /// Of these, the pinned ones: they are not moved for balance.
@@ -20,14 +20,14 @@ pub(crate) struct Seat {
     pub(crate) load: u64,
 }
 
-impl Seat {
-    pub(crate) fn put(&mut self, shard: &ShardState) {
+impl NodeCounts {
+    pub(crate) fn put(&mut self, shard: &PlanShard) {
         self.placed += 1;
         self.pinned += u32::from(shard.pin != Pin::None);
         self.load += u64::from(shard.load);
     }
 
-    pub(crate) fn take(&mut self, shard: &ShardState) {
+    pub(crate) fn take(&mut self, shard: &PlanShard) {
         self.placed -= 1;
         self.pinned -= u32::from(shard.pin != Pin::None);
         self.load -= u64::from(shard.load);
@@ -36,9 +36,9 @@ impl Seat {
 
 /// The view, sorted by node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Index {
+pub(crate) struct ViewIndex {
     /// What each node has.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<NodeCounts>,
     /// The shards that are bound for each node, in order.
     pub(crate) lists: Vec<Vec<u32>>,
     /// The shards that need a look of their own: without a place, under way, or pinned.
@@ -49,14 +49,14 @@ pub(crate) struct Index {
     pub(crate) zones: usize,
 }
 
-fn is_special(shard: &ShardState) -> bool {
+fn is_special(shard: &PlanShard) -> bool {
     let bound = shard.bound_for();
     bound.is_none() || bound != shard.owner || shard.pin != Pin::None
 }
 
-impl Index {
+impl ViewIndex {
     pub(crate) fn of(view: &PlanView) -> Self {
-        let mut seats = vec![Seat::default(); view.nodes().len()];
+        let mut seats = vec![NodeCounts::default(); view.nodes().len()];
         for (_, shard) in view.shards() {
             if let Some(node) = shard.bound_for() {
                 seats[node.at()].put(&shard);
@@ -108,7 +108,7 @@ impl Index {
     }
 
     /// Takes in a shard.
-    pub(crate) fn add(&mut self, ix: ShardIx, shard: &ShardState) {
+    pub(crate) fn add(&mut self, ix: ShardIx, shard: &PlanShard) {
         let bound = shard.bound_for();
         if let Some(node) = bound {
             self.seats[node.at()].put(shard);
@@ -127,7 +127,7 @@ impl Index {
     }
 
     /// Takes a shard out, as it was taken in.
-    pub(crate) fn remove(&mut self, ix: ShardIx, shard: &ShardState) {
+    pub(crate) fn remove(&mut self, ix: ShardIx, shard: &PlanShard) {
         let bound = shard.bound_for();
         if let Some(node) = bound {
             self.seats[node.at()].take(shard);
@@ -148,7 +148,7 @@ impl Index {
         let lists: usize = self.lists.iter().map(|l| l.capacity() * 4).sum();
         lists
             + self.lists.capacity() * size_of::<Vec<u32>>()
-            + self.seats.capacity() * size_of::<Seat>()
+            + self.seats.capacity() * size_of::<NodeCounts>()
             + self.zone.capacity() * 4
             + self.special.len() * 8
     }

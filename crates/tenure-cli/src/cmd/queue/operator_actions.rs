@@ -13,7 +13,7 @@ use crate::config::{Config, duration};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Pause a queue: claim no tasks until `resume`
+/// Pause a queue: workers claim no tasks until `tenure queue resume`
 #[derive(Debug, Args)]
 #[command(
     after_help = "Running attempts continue, and tasks can still be submitted. Workers apply the pause within seconds.\n\n\

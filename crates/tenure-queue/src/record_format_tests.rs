@@ -10,10 +10,10 @@ use crate::error::QueueError;
 use crate::ids::{ClaimId, Nonce, ScheduleName, TaskId, WorkerName};
 use crate::payload::Payload;
 use crate::queue_record::{QueueRecord, QueueSettings, decode, encode};
-use crate::retry::Retry;
+use crate::retry::RetryPolicy;
 use crate::schedule::{Schedule, ScheduleSpec};
 use crate::store_time::StoreTime;
-use crate::task::{Event, FORMAT, Progress, Running, State, Task, What};
+use crate::task::{FORMAT, RunningClaim, Task, TaskEvent, TaskEventKind, TaskProgress, TaskState};
 
 const V1: &str = include_str!("../tests/golden/v1.jsonl");
 
@@ -48,8 +48,8 @@ fn metadata() -> BTreeMap<String, String> {
     [("tenant".to_owned(), "ann".to_owned())].into()
 }
 
-fn retry() -> Retry {
-    Retry {
+fn retry() -> RetryPolicy {
+    RetryPolicy {
         max_attempts: 3,
         delay: Duration::from_millis(500),
         delay_max: Duration::from_secs(60),
@@ -60,20 +60,20 @@ fn retry() -> Retry {
 /// is in this test and in the golden file.
 fn tasks() -> Vec<Task> {
     let claim = ClaimId(9);
-    let done = |result| State::Done {
+    let done = |result| TaskState::Done {
         at: at(4),
         claim,
         result,
     };
     let states = [
-        State::Ready { due: at(1) },
-        State::Running(Running {
+        TaskState::Ready { due: at(1) },
+        TaskState::Running(RunningClaim {
             claim,
             worker: WorkerName::new("w1").unwrap(),
             since: at(2),
             expires: at(3),
             deadline: Some(at(4)),
-            progress: Some(Progress {
+            progress: Some(TaskProgress {
                 permille: Some(450),
                 note: "half way".to_owned(),
             }),
@@ -83,25 +83,25 @@ fn tasks() -> Vec<Task> {
         done(Payload::Text("ok".to_owned())),
         done(Payload::Base64("/w==".to_owned())),
         done(Payload::Ref("s3://bucket/key".to_owned())),
-        State::Dead {
+        TaskState::Dead {
             at: at(5),
             reason: "tried 3 times".to_owned(),
         },
-        State::Cancelled { at: at(6) },
+        TaskState::Cancelled { at: at(6) },
     ];
     let events = [
-        What::Submitted,
-        What::Claimed,
-        What::Finished,
-        What::Failed,
-        What::Expired,
-        What::Rescheduled,
-        What::Released,
-        What::CancelRequested,
-        What::Cancelled,
-        What::Retried,
+        TaskEventKind::Submitted,
+        TaskEventKind::Claimed,
+        TaskEventKind::Finished,
+        TaskEventKind::Failed,
+        TaskEventKind::Expired,
+        TaskEventKind::Rescheduled,
+        TaskEventKind::Released,
+        TaskEventKind::CancelRequested,
+        TaskEventKind::Cancelled,
+        TaskEventKind::Retried,
     ];
-    let history = |event| Event {
+    let history = |event| TaskEvent {
         at: at(7),
         event,
         nonce: Nonce(8),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Something that a node tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum News {
+pub(super) enum NodeReport {
     /// A step of a shard at this node.
     Step {
         /// The shard's number.

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use tenure_core::ids::Revision;
 
 use super::S3Store;
-use super::bucket_state::{Seen, State};
+use super::bucket_state::{BucketState, SeenObject};
 use super::kv::AT_ONCE;
-use super::object_format::{Body, DELETED_LENGTH};
-use super::requests::From;
+use super::object_format::{DELETED_LENGTH, ObjectBody};
+use super::requests::PageStart;
 use crate::concurrent_batch::in_waves;
 use crate::error::StoreError;
 use crate::store::Listing;
@@ -68,7 +68,7 @@ impl S3Store {
 
     async fn walk(&self, prefix: &str, want: Want) -> Result<Option<SystemTime>, StoreError> {
         let objects = self.names.prefix(prefix);
-        let (mut from, mut there, mut old) = (From::Start, BTreeSet::new(), Vec::new());
+        let (mut from, mut there, mut old) = (PageStart::Start, BTreeSet::new(), Vec::new());
         let date = loop {
             let page = self.client.page(&objects, &from, usize::MAX).await?;
             let mut seen = Vec::with_capacity(page.objects.len());
@@ -96,7 +96,7 @@ impl S3Store {
                 }
             });
             match page.next {
-                Some(token) => from = From::Token(token),
+                Some(token) => from = PageStart::Token(token),
                 None => break page.date,
             }
         };
@@ -106,7 +106,7 @@ impl S3Store {
     }
 
     /// Changes what is known, and tells those who watch.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut BucketState)) {
         let moved = {
             let mut state = self.hub.lock();
             let before = state.revision();
@@ -121,24 +121,24 @@ impl S3Store {
     /// Reads what is wanted and not known. What is gone by now is left out.
     async fn filled(
         &self,
-        seen: Vec<(String, Seen)>,
+        seen: Vec<(String, SeenObject)>,
         want: Want,
-    ) -> Result<Vec<(String, Seen)>, StoreError> {
+    ) -> Result<Vec<(String, SeenObject)>, StoreError> {
         let (missing, mut known): (Vec<_>, Vec<_>) = {
             let state = self.hub.lock();
             let is_wanted = |key: &str| want == Want::All || state.is_watched(key);
             seen.into_iter()
                 .partition(|(key, seen)| !seen.deleted && seen.value.is_none() && is_wanted(key))
         };
-        let ask = |(key, _): (String, Seen)| async move {
+        let ask = |(key, _): (String, SeenObject)| async move {
             let read = self.client.read(&self.names.object(&key)?).await?;
             let seen = read.map(|read| match read.body {
-                Body::Deleted => Seen {
+                ObjectBody::Deleted => SeenObject {
                     etag: read.etag,
                     value: None,
                     deleted: true,
                 },
-                Body::Value(value) => Seen {
+                ObjectBody::Value(value) => SeenObject {
                     etag: read.etag,
                     value: Some(value),
                     deleted: false,
