@@ -45,7 +45,9 @@ pub struct ChangeBatch {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
     /// Changes were lost: list again, then watch from that list's revision.
-    #[error("the watch fell behind: the store no longer keeps the changes that it has to read next")]
+    #[error(
+        "the watch fell behind: the store no longer keeps the changes that it has to read next"
+    )]
     Gap,
     /// The connection ended. Watch again from the last batch's `upto`.
     #[error("the watch was closed: {reason}")]

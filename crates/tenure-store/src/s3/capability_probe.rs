@@ -190,7 +190,9 @@ impl S3Store {
             .write(place, body, &WriteCondition::Etag(etag.clone()))
             .await?
         {
-            WriteOutcome::Won(_) => Err(self.unfit("If-Match creates an object that does not exist")),
+            WriteOutcome::Won(_) => {
+                Err(self.unfit("If-Match creates an object that does not exist"))
+            }
             WriteOutcome::Refused | WriteOutcome::Conflict => Ok(()),
         }
     }
