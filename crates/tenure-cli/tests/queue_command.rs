@@ -453,7 +453,7 @@ fn a_corrupt_task_or_entry_is_named_and_blocks_nothing() {
     lay(
         &format!(
             "{}rubbish",
-            layout.index(tenure_queue::keys::Index::Ready, 0)
+            layout.index(tenure_queue::keys::IndexKind::Ready, 0)
         ),
         "",
     );

@@ -27,7 +27,7 @@ macro_rules! scenes {
         }
         mod s3 {
             $(#[test] fn $scene() {
-                let s3 = super::S3::start();
+                let s3 = super::S3Service::start();
                 super::$scene(super::TestCluster::on(&super::bucket(&s3)));
             })*
         }
