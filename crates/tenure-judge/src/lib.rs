@@ -43,14 +43,14 @@
 //! # From Rust
 //!
 //! ```
-//! use tenure_judge::{Event, Line, judge};
+//! use tenure_judge::{LogEvent, LogLine, judge};
 //!
-//! let line = |t, pid, epoch, ev| Line { t, pid, epoch, ev, shard: "orders/17".into(), node: "n1".into() };
+//! let line = |t, pid, epoch, ev| LogLine { t, pid, epoch, ev, shard: "orders/17".into(), node: "n1".into() };
 //! let verdict = judge([
-//!     line(100, 1, 1, Event::Start),
-//!     line(200, 2, 2, Event::Start),
-//!     line(250, 1, 1, Event::Beat), // epoch 1 is still at it
-//!     line(300, 2, 2, Event::End),
+//!     line(100, 1, 1, LogEvent::Start),
+//!     line(200, 2, 2, LogEvent::Start),
+//!     line(250, 1, 1, LogEvent::Beat), // epoch 1 is still at it
+//!     line(300, 2, 2, LogEvent::End),
 //! ]);
 //! assert_eq!(verdict.overlaps.count, 1);
 //! assert!(!verdict.is_clean());

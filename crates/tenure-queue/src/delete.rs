@@ -61,11 +61,11 @@ pub struct DeletionResult {
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), tenure_queue::QueueError> {
-/// use tenure_queue::{Queue, QueueError, QueueSettings, Submit};
+/// use tenure_queue::{Queue, QueueError, QueueSettings, NewTask};
 ///
 /// let store = tenure_store::open("memory:").await?;
 /// let queue = Queue::create(store.clone(), "shop", "mails", QueueSettings::default()).await?;
-/// queue.submit(Submit::json(&"user-42")?).await?;
+/// queue.submit(NewTask::json(&"user-42")?).await?;
 /// let deleted = tenure_queue::delete(store.clone(), "shop", "mails").await?;
 /// assert_eq!(deleted.tasks, 1);
 /// let error = Queue::open(store, "shop", "mails").await.unwrap_err();

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tenure_queue::{Queue, QueueSettings, Submit, Worker, typed};
+//! use tenure_queue::{Queue, QueueSettings, NewTask, Worker, typed};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,7 +19,7 @@
 //!     .concurrency(8)
 //!     .start(typed(async |numbers: Vec<u64>, _job| Ok(numbers.iter().sum::<u64>())))
 //!     .await?;
-//! let task = queue.submit(Submit::json(&[1, 2, 3])?).await?;
+//! let task = queue.submit(NewTask::json(&[1, 2, 3])?).await?;
 //! let sum: u64 = queue.result(&task.id, Duration::from_secs(10)).await?;
 //! assert_eq!(sum, 6);
 //! worker.stop().await?;

@@ -35,11 +35,11 @@ const RECORD_ATTEMPTS: u32 = 4;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tenure_queue::QueueError> {
-/// use tenure_queue::{Queue, QueueSettings, Submit};
+/// use tenure_queue::{Queue, QueueSettings, NewTask};
 ///
 /// let store = tenure_store::open("memory:doc").await?;
 /// let queue = Queue::create(store, "shop", "mails", QueueSettings::default()).await?;
-/// let task = Submit::json(&"user-42")?.key("welcome user-42").attempts(3);
+/// let task = NewTask::json(&"user-42")?.key("welcome user-42").attempts(3);
 /// let first = queue.submit(task.clone()).await?;
 /// let again = queue.submit(task).await?;
 /// assert_eq!((first.created, again.created, &again.id), (true, false, &first.id));

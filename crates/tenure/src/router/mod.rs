@@ -1,7 +1,7 @@
 //! A router: sends requests to the owners of their shards, and holds them while a shard changes hands.
 //!
 //! ```
-//! use tenure::router::{Answer, Router};
+//! use tenure::router::{SendResult, Router};
 //! # use tenure::{Hashed, Result, Shard};
 //! # struct Orders;
 //! # impl tenure::Handler for Orders {
@@ -16,7 +16,7 @@
 //! let answer = router
 //!     .send("orders", "user-42", 128, async |route| {
 //!         match node.enter_at::<Orders>("orders", "user-42", route.epoch) {
-//!             Ok(entered) => Answer::Done(entered.run(async |n, _| *n + 1).await),
+//!             Ok(entered) => SendResult::Done(entered.run(async |n, _| *n + 1).await),
 //!             Err(refused) => refused.into(),
 //!         }
 //!     })
