@@ -14,6 +14,7 @@ use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
+use super::claim_retry::Acquire;
 use super::membership::Seat;
 use super::{Life, Node};
 
@@ -25,6 +26,13 @@ pub(super) struct Assignments {
     greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
     /// What a leader would give to an observer if that took part.
     imagined: BTreeMap<KeyspaceName, Option<BTreeSet<ShardId>>>,
+}
+
+/// Shards that this node should own, and those that it waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Assignment {
+    pub(super) derived: Assignments,
+    pub(super) acquire: Acquire,
 }
 
 /// What a node takes and gives in a fair-share keyspace.
@@ -82,11 +90,11 @@ impl Node {
         &self,
         keyspace: &KeyspaceName,
     ) -> Option<(KeyspaceAssignment<'_>, u32)> {
-        let record = self.view.keyspaces.get(keyspace)?;
-        if record.deleted || !self.config.keyspaces.contains_key(keyspace) {
+        let record = self.ctx.view.keyspaces.get(keyspace)?;
+        if record.deleted || !self.ctx.config.keyspaces.contains_key(keyspace) {
             return None;
         }
-        let wanted = match self.assignments.greedy.get(keyspace) {
+        let wanted = match self.assignment.derived.greedy.get(keyspace) {
             Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
             None if record.assigned_by == AssignedBy::Leader => {
                 KeyspaceAssignment::ByLeader(self.patience())
@@ -105,14 +113,19 @@ impl Node {
         record: &ShardRecord,
         since: Time,
     ) -> bool {
-        let me = &self.config.name;
+        let me = &self.ctx.config.name;
         match wanted {
             KeyspaceAssignment::FairShare(plan) => !plan.take.contains(id),
             KeyspaceAssignment::ByLeader(patience) => {
-                record.assigned.as_ref() != Some(me) && self.now < since + patience
+                record.assigned.as_ref() != Some(me) && self.ctx.now < since + patience
             }
             KeyspaceAssignment::ByRank => {
-                let winner = self.assignments.winners.get(id).and_then(Option::as_ref);
+                let winner = self
+                    .assignment
+                    .derived
+                    .winners
+                    .get(id)
+                    .and_then(Option::as_ref);
                 record.failures.is_empty() && winner.is_some_and(|winner| winner != me)
             }
         }
@@ -125,12 +138,17 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
     ) -> bool {
-        let me = &self.config.name;
+        let me = &self.ctx.config.name;
         match wanted {
             KeyspaceAssignment::FairShare(plan) => !plan.give.contains_key(id),
             KeyspaceAssignment::ByLeader(_) => record.assigned.as_ref().is_none_or(|to| to == me),
             KeyspaceAssignment::ByRank => {
-                let winner = self.assignments.winners.get(id).and_then(Option::as_ref);
+                let winner = self
+                    .assignment
+                    .derived
+                    .winners
+                    .get(id)
+                    .and_then(Option::as_ref);
                 record.failures.is_empty() && winner == Some(me) || self.is_cordoned(&id.keyspace)
             }
         }
@@ -138,44 +156,52 @@ impl Node {
 
     /// Whether an operator wants this node to have shards.
     pub(super) fn is_active(&self) -> bool {
-        let me = self.view.nodes.get(&self.config.name);
+        let me = self.ctx.view.nodes.get(&self.ctx.config.name);
         me.is_none_or(|node| node.mode == NodeMode::Active)
     }
 
     /// Returns whether this node keeps what it has of a keyspace and gets nothing.
     pub(super) fn is_cordoned(&self, keyspace: &KeyspaceName) -> bool {
-        let me = self.peers.of(keyspace).seat(&self.config.name);
+        let me = self.membership.of(keyspace).seat(&self.ctx.config.name);
         me.is_some_and(|seat| seat.cordoned)
     }
 
     /// The cordoned node that keeps a shard: what it has, and what was its own before it lost its session or was restarted.
     fn keeper(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
-        let seat = self.peers.of(&id.keyspace).seat(&record.owner()?.node)?;
+        let seat = self
+            .membership
+            .of(&id.keyspace)
+            .seat(&record.owner()?.node)?;
         seat.cordoned.then_some(&seat.name)
     }
 
     /// Returns whether so many more shards would be too many for this node, which counts what it has, claims, or has moving here. Where a
     /// leader plans, the leader counts. Where shards are ranked, nobody takes what its winner leaves: capacity has no effect.
     pub(super) fn lacks_room(&self, keyspace: &KeyspaceName, more: usize) -> bool {
-        let Some(most) = self.config.capacity else {
+        let Some(most) = self.ctx.config.capacity else {
             return false;
         };
         self.is_greedy(keyspace) && self.count_mine(|_| true) + more > most as usize
     }
 
     fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
+        let record = self.ctx.view.keyspaces.get(keyspace);
         record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
     }
 
     /// Counts the shards of some keyspaces that are this node's, are being claimed, or move here.
     fn count_mine(&self, of: impl Fn(&KeyspaceName) -> bool) -> usize {
-        let me = self.session();
-        let all = self.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
+        let me = self.ctx.session();
+        let all = self
+            .ctx
+            .view
+            .shards
+            .iter()
+            .filter(|(id, _)| of(&id.keyspace));
         all.filter(|(id, seen)| {
             let moving = seen.record.ownership.moving();
-            let stay = self.shards.get(id);
-            self.is_mine(&seen.record)
+            let stay = self.shards.slots.get(id);
+            self.ctx.is_mine(&seen.record)
                 || moving.is_some_and(|(mv, _)| Some(mv.to.session) == me)
                 || stay.is_some_and(|stay| stay.is_claiming())
         })
@@ -184,32 +210,39 @@ impl Node {
 
     /// Brings what is derived for a keyspace up to date.
     pub(super) fn derive_wants(&mut self, keyspace: &KeyspaceName) {
-        let runs = matches!(self.life, Life::Running | Life::Stopping)
-            && self.config.keyspaces.contains_key(keyspace);
-        if !runs || matches!(self.assignments.greedy.get(keyspace), Some(Some(_))) {
+        let runs = matches!(self.ctx.life, Life::Running | Life::Stopping)
+            && self.ctx.config.keyspaces.contains_key(keyspace);
+        if !runs || matches!(self.assignment.derived.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
         if self.simulates_plan(keyspace)
-            && !matches!(self.assignments.imagined.get(keyspace), Some(Some(_)))
+            && !matches!(
+                self.assignment.derived.imagined.get(keyspace),
+                Some(Some(_))
+            )
         {
             let plan = self.imagine(keyspace);
-            self.assignments
+            self.assignment
+                .derived
                 .imagined
                 .insert(keyspace.clone(), Some(plan));
         }
         if self.is_greedy(keyspace) {
             let plan = self.greedy_plan(keyspace);
-            self.assignments.greedy.insert(keyspace.clone(), Some(plan));
+            self.assignment
+                .derived
+                .greedy
+                .insert(keyspace.clone(), Some(plan));
         }
     }
 
     /// Whether this node should take the shard if it can be had.
     pub(super) fn should_take(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
-        if let Some(Some(plan)) = self.assignments.greedy.get(&id.keyspace) {
+        if let Some(Some(plan)) = self.assignment.derived.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
         if self.simulates_plan(&id.keyspace) {
-            let plan = self.assignments.imagined.get(&id.keyspace);
+            let plan = self.assignment.derived.imagined.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
         if self.is_coordinated(&id.keyspace) {
@@ -217,36 +250,37 @@ impl Node {
         }
         self.find_winner(id, record);
         let keeper = self.keeper(id, record);
-        keeper.or_else(|| self.winner(id, record)) == Some(&self.config.name)
+        keeper.or_else(|| self.winner(id, record)) == Some(&self.ctx.config.name)
     }
 
     /// Whether a leader plans for a keyspace.
     pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
+        let record = self.ctx.view.keyspaces.get(keyspace);
         record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
     }
 
     /// Whether this node only looks on while a leader plans for a keyspace.
     pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.config.role == Role::Shadow && self.is_coordinated(keyspace)
+        self.ctx.config.role == Role::Shadow && self.is_coordinated(keyspace)
     }
 
     /// What a leader would give to this observer, in the end, if it took part.
     fn imagine(&self, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
         let settings = self
+            .ctx
             .view
             .keyspaces
             .get(keyspace)
             .map(|k| k.planning.settings());
-        let ended = |session| self.ended(session);
-        let live = Live::new(&self.view, &ended);
+        let ended = |session| self.ctx.ended(session);
+        let live = Live::new(&self.ctx.view, &ended);
         let (Some(Ok(rules)), Ok(view)) = (
             settings.map(PlanSettings::check),
             live.plan_view(keyspace, &mut NoMemory),
         ) else {
             return BTreeSet::new();
         };
-        let config = &self.config;
+        let config = &self.ctx.config;
         let mut planner = Planner::new(view, rules.at_once());
         planner.apply(ViewChange::Node(PlanNode {
             weight: config.weight,
@@ -255,7 +289,7 @@ impl Node {
             capacity: config.capacity,
             ..PlanNode::new(config.name.clone(), Time::ZERO)
         }));
-        let plan = planner.plan(self.now);
+        let plan = planner.plan(self.ctx.now);
         let view = planner.view();
         let mine = plan.actions().filter(|decision| {
             let to = match decision {
@@ -271,22 +305,27 @@ impl Node {
     /// Whether a leader means this node to have a shard; or, where none has said so for too long, whether it is the one to
     /// take it without.
     fn is_meant_for_me(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
-        let me = &self.config.name;
-        let member = self.peers.of(&id.keyspace).seat(me).is_some();
+        let me = &self.ctx.config.name;
+        let member = self.membership.of(&id.keyspace).seat(me).is_some();
         // A leader names who has failed to load it only where everyone has.
         if member && record.assigned.as_ref() == Some(me) {
             return true;
         }
         // What somebody has is not waited for, however long ago the leader spoke of it.
-        let live = record.owner().is_some_and(|o| !self.ended(o.session));
-        if live && !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
+        let live = record.owner().is_some_and(|o| !self.ctx.ended(o.session));
+        if live && !self.ctx.config.rules.broken_by(Mutant::RetriesUsedUp) {
             return false;
         }
-        let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);
-        if self.now < self.unled_claim_at(record, since) {
+        let since = self
+            .ctx
+            .view
+            .shards
+            .seen(id)
+            .map_or(self.ctx.now, |s| s.since);
+        if self.ctx.now < self.unled_claim_at(record, since) {
             return false;
         }
-        self.unled_winner(id, record) == Some(&self.config.name)
+        self.unled_winner(id, record) == Some(&self.ctx.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
@@ -297,7 +336,7 @@ impl Node {
     ) -> Option<(Option<NodeName>, Reason)> {
         let coordinated = self.is_coordinated(&id.keyspace);
         let planned = self.planned_away(id, record).filter(|_| coordinated);
-        if matches!(self.life, Life::Stopping) {
+        if matches!(self.ctx.life, Life::Stopping) {
             let to = planned.or_else(|| self.winner_without_me(id, record));
             return Some((to, Reason::NodeStopping));
         }
@@ -306,8 +345,9 @@ impl Node {
         }
         if !self.is_active() {
             // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
-            let told = self.view.nodes.seen(&self.config.name);
-            let patient = told.is_some_and(|n| self.now < n.since + self.config.timing.ttl * 4);
+            let told = self.ctx.view.nodes.seen(&self.ctx.config.name);
+            let patient =
+                told.is_some_and(|n| self.ctx.now < n.since + self.ctx.config.timing.ttl * 4);
             let led = coordinated && self.is_led() && patient;
             let to = match planned {
                 Some(to) => to,
@@ -319,20 +359,22 @@ impl Node {
         if coordinated {
             return planned.map(|to| (Some(to), Reason::Planned));
         }
-        let since = self.peers.of(&id.keyspace).since;
-        if self.now < since + self.config.timing.assignment_settle_time {
+        let since = self.membership.of(&id.keyspace).since;
+        if self.ctx.now < since + self.ctx.config.timing.assignment_settle_time {
             return None;
         }
         if self.is_cordoned(&id.keyspace) {
             return None;
         }
-        let to = match self.assignments.greedy.get(&id.keyspace) {
+        let to = match self.assignment.derived.greedy.get(&id.keyspace) {
             Some(Some(plan)) => plan.give.get(id).cloned(),
             Some(None) => None,
             None => {
                 self.find_winner(id, record);
                 let winner = self.winner(id, record);
-                winner.filter(|name| **name != self.config.name).cloned()
+                winner
+                    .filter(|name| **name != self.ctx.config.name)
+                    .cloned()
             }
         };
         to.map(|to| (Some(to), Reason::Rebalance))
@@ -340,10 +382,10 @@ impl Node {
 
     /// Sees to it that [`Self::winner`] knows whom to name.
     fn find_winner(&mut self, id: &ShardId, record: &ShardRecord) {
-        if record.failures.is_empty() && !self.assignments.winners.contains_key(id) {
-            let ranking = &self.peers.of(&id.keyspace).ranking;
+        if record.failures.is_empty() && !self.assignment.derived.winners.contains_key(id) {
+            let ranking = &self.membership.of(&id.keyspace).ranking;
             let winner = ranking.winner(id, |_| true).cloned();
-            self.assignments.winners.insert(id.clone(), winner);
+            self.assignment.derived.winners.insert(id.clone(), winner);
         }
     }
 
@@ -351,45 +393,45 @@ impl Node {
     fn winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
         if !record.failures.is_empty() {
             let allowed = |name: &NodeName| !self.has_failed(id, record, name);
-            return self.peers.of(&id.keyspace).ranking.winner(id, allowed);
+            return self.membership.of(&id.keyspace).ranking.winner(id, allowed);
         }
-        self.assignments.winners.get(id)?.as_ref()
+        self.assignment.derived.winners.get(id)?.as_ref()
     }
 
     /// Whether the present incarnation of a node could not load the shard.
     fn has_failed(&self, id: &ShardId, record: &ShardRecord, name: &NodeName) -> bool {
-        let seat = self.peers.of(&id.keyspace).seat(name);
+        let seat = self.membership.of(&id.keyspace).seat(name);
         seat.is_some_and(|seat| record.was_failed_by(seat.session))
     }
 
     fn winner_without_me(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
-        let me = &self.config.name;
+        let me = &self.ctx.config.name;
         let allowed = |name: &NodeName| name != me && !self.has_failed(id, record, name);
-        if self.config.rules.broken_by(Mutant::HandedToStranger) {
-            let anybody = Ranking::new(&self.peers.members);
+        if self.ctx.config.rules.broken_by(Mutant::HandedToStranger) {
+            let anybody = Ranking::new(&self.membership.members);
             return anybody
                 .winner(id, allowed)
                 .filter(|name| *name != me)
                 .cloned();
         }
-        let best = self.peers.of(&id.keyspace).ranking.winner(id, allowed);
+        let best = self.membership.of(&id.keyspace).ranking.winner(id, allowed);
         best.filter(|name| *name != me).cloned()
     }
 
     /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
     pub(super) fn somebody_else_may_load(&self, id: &ShardId, record: &ShardRecord) -> bool {
-        let mut others = self.peers.of(&id.keyspace).seats.iter();
+        let mut others = self.membership.of(&id.keyspace).seats.iter();
         others.any(|seat| {
-            seat.name != self.config.name && seat.takes() && !record.was_failed_by(seat.session)
+            seat.name != self.ctx.config.name && seat.takes() && !record.was_failed_by(seat.session)
         })
     }
 
     /// The most shards of a keyspace that each of its nodes can have: its capacity less what it has of other keyspaces.
     fn rooms(&self, keyspace: &KeyspaceName) -> Vec<usize> {
-        let seats = &self.peers.of(keyspace).seats;
+        let seats = &self.membership.of(keyspace).seats;
         let mut elsewhere = OwnedCounts::default();
         if seats.iter().any(|seat| seat.capacity.is_some()) {
-            let others = self.view.shards.iter();
+            let others = self.ctx.view.shards.iter();
             for (_, seen) in others.filter(|(id, _)| id.keyspace != *keyspace) {
                 if let Some(owner) = seen.record.owner() {
                     elsewhere.add(&owner.node);
@@ -399,7 +441,7 @@ impl Node {
         let most = |seat: &Seat| match seat.capacity {
             None => usize::MAX,
             Some(most) => {
-                let mine = seat.name == self.config.name;
+                let mine = seat.name == self.ctx.config.name;
                 let has = match mine {
                     true => self.count_mine(|other| other != keyspace),
                     false => elsewhere.of(&seat.name),
@@ -418,7 +460,7 @@ impl Node {
         owned: &OwnedCounts<'_>,
         rooms: &[usize],
     ) -> FairShares {
-        let seats = &self.peers.of(keyspace).seats;
+        let seats = &self.membership.of(keyspace).seats;
         let sharers = seats.iter().zip(rooms).map(|(seat, most)| FairShareNode {
             node: &seat.name,
             weight: seat.weight,
@@ -432,13 +474,14 @@ impl Node {
 
     /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
     fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
-        let me = &self.config.name;
+        let me = &self.ctx.config.name;
         let mut total = 0;
         let mut owned = OwnedCounts::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let (mut meant, mut kept) = (Vec::new(), Vec::new());
         let mut plan = Greedy::default();
         for (id, seen) in self
+            .ctx
             .view
             .shards
             .iter()
@@ -449,8 +492,13 @@ impl Node {
                 continue;
             }
             total += 1;
-            let claiming = || self.shards.get(id).is_some_and(|stay| stay.is_claiming());
-            let live = record.owner().filter(|o| !self.ended(o.session));
+            let claiming = || {
+                self.shards
+                    .slots
+                    .get(id)
+                    .is_some_and(|stay| stay.is_claiming())
+            };
+            let live = record.owner().filter(|o| !self.ctx.ended(o.session));
             let to = match live {
                 Some(owner) => Some(&owner.node),
                 None if claiming() => Some(me),
@@ -471,7 +519,7 @@ impl Node {
                 // It goes to the best of those who have not, above its share if need be.
                 None if !record.failures.is_empty() => {
                     let allowed = |name: &NodeName| !self.has_failed(id, record, name);
-                    if self.peers.of(keyspace).ranking.winner(id, allowed) == Some(me) {
+                    if self.membership.of(keyspace).ranking.winner(id, allowed) == Some(me) {
                         plan.take.insert(id.clone());
                         owned.add(me);
                     }
@@ -484,7 +532,7 @@ impl Node {
         }
         let rooms = self.rooms(keyspace);
         for (id, keeper) in kept {
-            let mut seats = self.peers.of(keyspace).seats.iter().zip(&rooms);
+            let mut seats = self.membership.of(keyspace).seats.iter().zip(&rooms);
             let room = seats.find(|(seat, _)| seat.name == *keeper);
             // One that came back with a lower capacity leaves the rest to others.
             if room.is_some_and(|(_, most)| owned.of(keeper) >= *most) {

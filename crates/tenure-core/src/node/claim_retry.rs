@@ -37,66 +37,73 @@ impl Acquire {
 impl Node {
     /// Whether an assigned shard is known to be held elsewhere.
     pub(super) fn is_waiting_for(&self, id: &ShardId) -> bool {
-        self.acquire.waiting.contains_key(id)
+        self.assignment.acquire.waiting.contains_key(id)
     }
 
     /// Whether any is.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.acquire.waiting.is_empty()
+        !self.assignment.acquire.waiting.is_empty()
     }
 
     /// Notes whether an assigned shard is held elsewhere.
     pub(super) fn wait_for(&mut self, id: &ShardId, held_elsewhere: bool) {
         if !held_elsewhere {
-            if self.acquire.waiting.remove(id).is_some() && self.acquire.waiting.is_empty() {
-                self.acquire = Acquire::default();
-                self.timers.clear(&Timer::Acquire);
+            if self.assignment.acquire.waiting.remove(id).is_some()
+                && self.assignment.acquire.waiting.is_empty()
+            {
+                self.assignment.acquire = Acquire::default();
+                self.ctx.timers.clear(&Timer::Acquire);
             }
             return;
         }
-        if self.acquire.waiting.contains_key(id) {
+        if self.assignment.acquire.waiting.contains_key(id) {
             return;
         }
-        let first = self.acquire.waiting.is_empty();
-        self.acquire.waiting.insert(id.clone(), self.now);
-        if first || !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
+        let first = self.assignment.acquire.waiting.is_empty();
+        self.assignment
+            .acquire
+            .waiting
+            .insert(id.clone(), self.ctx.now);
+        if first || !self.ctx.config.rules.broken_by(Mutant::RetriesUsedUp) {
             self.begin_retries();
         }
     }
 
     /// Begins a round of retries for a shard that only the setting of the watch keeps from being claimed.
     pub(super) fn claim_on_retry(&mut self) {
-        if !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
+        if !self.ctx.config.rules.broken_by(Mutant::RetriesUsedUp) {
             self.begin_retries();
         }
     }
 
     /// Begins a round of retries; one that is under way goes on for a whole window from now.
     fn begin_retries(&mut self) {
-        let timing = &self.config.timing;
-        if timing.claim_retry_window.is_zero() || self.acquire.waiting.is_empty() {
+        let timing = &self.ctx.config.timing;
+        if timing.claim_retry_window.is_zero() || self.assignment.acquire.waiting.is_empty() {
             return;
         }
-        let until = self.now + timing.claim_retry_window;
-        if self.acquire.until.replace(until).is_none() {
-            self.timers
-                .set(Timer::Acquire, self.now + timing.claim_retry_interval);
+        let until = self.ctx.now + timing.claim_retry_window;
+        if self.assignment.acquire.until.replace(until).is_none() {
+            self.ctx
+                .timers
+                .set(Timer::Acquire, self.ctx.now + timing.claim_retry_interval);
         }
     }
 
     pub(super) fn retry_acquire(&mut self) {
-        let shards = self.acquire.waiting.len();
-        let Some(until) = self.acquire.until.filter(|_| shards > 0) else {
+        let shards = self.assignment.acquire.waiting.len();
+        let Some(until) = self.assignment.acquire.until.filter(|_| shards > 0) else {
             return;
         };
-        if self.now >= until {
-            self.acquire.until = None;
-            let sooner = self.now + self.config.timing.tick_interval / 4;
-            self.timers.set_sooner(Timer::Tick, sooner);
-            return self.note(NodeEvent::ClaimRetryExhausted { shards });
+        if self.ctx.now >= until {
+            self.assignment.acquire.until = None;
+            let sooner = self.ctx.now + self.ctx.config.timing.tick_interval / 4;
+            self.ctx.timers.set_sooner(Timer::Tick, sooner);
+            return self.ctx.note(NodeEvent::ClaimRetryExhausted { shards });
         }
-        let from = self.acquire.next % shards;
+        let from = self.assignment.acquire.next % shards;
         let some: Vec<_> = self
+            .assignment
             .acquire
             .waiting
             .keys()
@@ -105,20 +112,20 @@ impl Node {
             .take(shards.min(READS_PER_RETRY))
             .cloned()
             .collect();
-        self.acquire.next = from + some.len();
-        self.note(NodeEvent::ClaimRetry { shards });
+        self.assignment.acquire.next = from + some.len();
+        self.ctx.note(NodeEvent::ClaimRetry { shards });
         for id in some {
-            self.read(Key::Shard(id));
+            self.ctx.read(Key::Shard(id));
         }
-        self.timers.set(
+        self.ctx.timers.set(
             Timer::Acquire,
-            (self.now + self.config.timing.claim_retry_interval).min(until),
+            (self.ctx.now + self.ctx.config.timing.claim_retry_interval).min(until),
         );
     }
 
     /// A look at everything begins a new round.
     pub(super) fn renew_retries(&mut self) {
-        if self.acquire.until.is_none() {
+        if self.assignment.acquire.until.is_none() {
             self.begin_retries();
         }
     }

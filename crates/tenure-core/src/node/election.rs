@@ -14,6 +14,7 @@ use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
 
+use super::move_pause::TimedPause;
 use super::plan_writer::Planning;
 use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
@@ -21,11 +22,13 @@ use super::{Life, Node};
 
 /// What a node knows of leading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Lead {
+pub(super) struct Leader {
     /// The highest plan that any record was seen to name.
     pub(super) highest: PlanId,
     /// What a leader remembers between plans; nothing while somebody else leads.
     pub(super) planning: Option<Planning>,
+    /// Pause of planned moves with a duration.
+    pub(super) timed_pause: Option<TimedPause>,
 }
 
 /// How somebody who is not the leader finds the office.
@@ -39,25 +42,27 @@ enum Leadership {
 impl Node {
     /// Whether this node leads now: by the record, and by its own clock.
     pub(super) fn leads(&self) -> bool {
-        self.lead.planning.is_some() && self.holds_leadership() && self.may_lead()
+        self.leader.planning.is_some() && self.holds_leadership() && self.may_lead()
     }
 
     fn holds_leadership(&self) -> bool {
-        let me = self.session();
-        self.view
+        let me = self.ctx.session();
+        self.ctx
+            .view
             .leader
             .get(&())
             .is_some_and(|l| Some(l.session) == me && !l.resigned)
     }
 
     fn may_lead(&self) -> bool {
-        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
-        candidate && matches!(self.life, Life::Running) && self.may_own()
+        let candidate = matches!(self.ctx.config.role, Role::Node | Role::Planner);
+        candidate && matches!(self.ctx.life, Life::Running) && self.ctx.may_own()
     }
 
     /// Whether a leader has anything to plan.
     pub(super) fn has_coordinated(&self) -> bool {
-        self.view
+        self.ctx
+            .view
             .keyspaces
             .iter()
             .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
@@ -65,17 +70,18 @@ impl Node {
 
     /// Whether somebody leads, as far as this node can see.
     pub(super) fn is_led(&self) -> bool {
-        self.view
+        self.ctx
+            .view
             .leader
             .get(&())
-            .is_some_and(|l| !l.resigned && !self.ended(l.session))
+            .is_some_and(|l| !l.resigned && !self.ctx.ended(l.session))
     }
 
     /// Takes or leaves the office, as the records say.
     pub(super) fn look_at_leader(&mut self) {
-        if let Some(record) = self.view.leader.get(&()) {
+        if let Some(record) = self.ctx.view.leader.get(&()) {
             let term = record.term;
-            self.lead.highest.term = self.lead.highest.term.max(term);
+            self.leader.highest.term = self.leader.highest.term.max(term);
         }
         if !self.holds_leadership() || !self.may_lead() {
             self.stop_leading();
@@ -88,23 +94,23 @@ impl Node {
         }
         if let Leadership::Open { .. } = self.office() {
             // One after the other, so that not all of them write.
-            let turn = self.config.timing.ttl / 100 * self.turn();
-            self.timers.set_sooner(Timer::Lead, self.now + turn);
+            let turn = self.ctx.config.timing.ttl / 100 * self.turn();
+            self.ctx.timers.set_sooner(Timer::Lead, self.ctx.now + turn);
         }
     }
 
     /// This node's place among the candidates, up to a few.
     fn turn(&self) -> u32 {
-        let place = self.peers.members.iter();
+        let place = self.membership.members.iter();
         let place = place
-            .take_while(|m| m.name != self.config.name)
+            .take_while(|m| m.name != self.ctx.config.name)
             .take(5)
             .count();
         u32::try_from(place).unwrap_or(5)
     }
 
     fn office(&mut self) -> Leadership {
-        let cell = self.view.leader.cell(&()).cloned();
+        let cell = self.ctx.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
             // A newer version's leader is nobody's to judge.
@@ -115,7 +121,7 @@ impl Node {
             Some(KeyState::Damaged { version, .. }) => (Expect::Version(version), 0),
             Some(KeyState::Present(seen)) => {
                 let record = &seen.record;
-                let left = record.resigned || self.ended(record.session);
+                let left = record.resigned || self.ctx.ended(record.session);
                 if !left {
                     self.check_expired(record.session);
                     return Leadership::Taken;
@@ -123,8 +129,8 @@ impl Node {
                 (Expect::Version(seen.version), record.term)
             }
         };
-        let raised = u64::from(!self.config.rules.broken_by(Mutant::TermKept));
-        let term = term.max(self.lead.highest.term) + raised;
+        let raised = u64::from(!self.ctx.config.rules.broken_by(Mutant::TermKept));
+        let term = term.max(self.leader.highest.term) + raised;
         Leadership::Open { expect, term }
     }
 
@@ -137,11 +143,12 @@ impl Node {
         if !self.may_lead()
             || !self.has_coordinated()
             || self.holds_leadership()
-            || self.pending.values().any(standing)
+            || self.ctx.requests.values().any(standing)
         {
             return;
         }
-        let (Leadership::Open { expect, term }, Some(session)) = (self.office(), self.session())
+        let (Leadership::Open { expect, term }, Some(session)) =
+            (self.office(), self.ctx.session())
         else {
             return;
         };
@@ -156,12 +163,12 @@ impl Node {
         resigned: bool,
         purpose: WritePurpose,
     ) {
-        let nonce = self.nonce();
-        let old = self.view.leader.get(&());
+        let nonce = self.ctx.nonce();
+        let old = self.ctx.view.leader.get(&());
         let head = match old {
             Some(old) => old.head.next(nonce),
             None => Head {
-                rev: self.view.fresh_rev(&Key::Leader),
+                rev: self.ctx.view.fresh_rev(&Key::Leader),
                 ..Head::first(nonce)
             },
         };
@@ -170,36 +177,36 @@ impl Node {
             head,
             term,
             session,
-            node: self.config.name.clone(),
+            node: self.ctx.config.name.clone(),
             resigned,
             unknown,
         };
         let record = Record::Leader(Arc::new(record));
-        self.put(Key::Leader, expect, record, purpose);
+        self.ctx.put(Key::Leader, expect, record, purpose);
     }
 
     pub(super) fn on_stood(&mut self, outcome: Settled) {
         if matches!(outcome, Settled::Failed { .. }) {
-            let again = self.later(self.config.timing.renew_retry_interval);
-            self.timers.set(Timer::Lead, again);
+            let again = self.ctx.later(self.ctx.config.timing.renew_retry_interval);
+            self.ctx.timers.set(Timer::Lead, again);
         }
         self.look_at_leader();
     }
 
     fn start_leading(&mut self) {
-        if self.lead.planning.is_some() {
+        if self.leader.planning.is_some() {
             return;
         }
-        let term = self.view.leader.get(&()).map_or(0, |l| l.term);
-        self.lead.planning = Some(Planning::new(term, self.lead.highest.seq));
-        self.note(NodeEvent::LeadershipAcquired { term });
+        let term = self.ctx.view.leader.get(&()).map_or(0, |l| l.term);
+        self.leader.planning = Some(Planning::new(term, self.leader.highest.seq));
+        self.ctx.note(NodeEvent::LeadershipAcquired { term });
         self.plan_soon();
     }
 
     pub(super) fn stop_leading(&mut self) {
-        if let Some(planning) = self.lead.planning.take() {
-            self.timers.clear(&Timer::Plan);
-            self.note(NodeEvent::LeadershipLost {
+        if let Some(planning) = self.leader.planning.take() {
+            self.ctx.timers.clear(&Timer::Plan);
+            self.ctx.note(NodeEvent::LeadershipLost {
                 term: planning.term(),
             });
         }
@@ -210,7 +217,7 @@ impl Node {
         if !self.holds_leadership() {
             return;
         }
-        if let Some(seen) = self.view.leader.seen(&()).cloned() {
+        if let Some(seen) = self.ctx.view.leader.seen(&()).cloned() {
             let (term, session) = (seen.record.term, seen.record.session);
             let expect = Expect::Version(seen.version);
             self.put_leader(expect, term, session, true, WritePurpose::Unimportant);

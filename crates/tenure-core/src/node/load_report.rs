@@ -23,18 +23,24 @@ const BAND_PERCENT: u32 = 20;
 impl Node {
     /// The application said what a shard costs.
     pub(super) fn on_load_told(&mut self, activation: ActivationId, load: u32) {
-        let Some(id) = self.runs.get(&activation).cloned() else {
+        let Some(id) = self.shards.runs.get(&activation).cloned() else {
             return;
         };
         let window = self
+            .ctx
             .view
             .keyspaces
             .get(&id.keyspace)
             .map(|k| k.planning.settings().cost_window);
         let known = self.known_load(&id);
-        let now = self.now;
-        self.measured = true;
-        let Some(stay) = self.shards.get_mut(&id).filter(|s| s.is_run(activation)) else {
+        let now = self.ctx.now;
+        self.shards.measured = true;
+        let Some(stay) = self
+            .shards
+            .slots
+            .get_mut(&id)
+            .filter(|s| s.is_run(activation))
+        else {
             return;
         };
         let before = stay.load.unwrap_or_else(|| {
@@ -47,23 +53,28 @@ impl Node {
 
     /// What a shard costs, as far as the records and this node know.
     pub(super) fn known_load(&self, id: &ShardId) -> Option<u32> {
-        let record = self.view.shards.get(id)?;
-        let own = self.shards.get(id).filter(|_| self.is_mine(record));
+        let record = self.ctx.view.shards.get(id)?;
+        let own = self
+            .shards
+            .slots
+            .get(id)
+            .filter(|_| self.ctx.is_mine(record));
         own.and_then(|stay| stay.load)
             .map(LoadAverage::load)
-            .or_else(|| load_in_records(&self.view, id, record))
+            .or_else(|| load_in_records(&self.ctx.view, id, record))
     }
 
     /// What the node's session says next of the shards that it serves.
     pub(super) fn loads(&self) -> Costs {
-        if !self.measured {
+        if !self.shards.measured {
             return Costs::new();
         }
         let load = |id: &ShardId| {
-            let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
+            let stay = self.shards.slots.get(id).filter(|stay| stay.is_serving())?;
             Some(stay.load?.load())
         };
         let mut all: Vec<(Reverse<u32>, &ShardId)> = self
+            .shards
             .runs
             .values()
             .filter_map(|id| Some((Reverse(load(id)?), id)))
@@ -79,10 +90,10 @@ impl Node {
 
     /// Whether what the session says of its load is off by so much from this that it is worth a write.
     pub(super) fn is_news(&self, new: &Costs) -> bool {
-        let Some(holder) = &self.holder else {
+        let Some(holder) = &self.ctx.own else {
             return false;
         };
-        if self.now < self.load_told + self.config.timing.ttl {
+        if self.ctx.now < self.session.load_told + self.ctx.config.timing.ttl {
             return false;
         }
         let old = &holder.record.costs;
@@ -104,7 +115,7 @@ impl Node {
 
     /// The session's record was sent, with the load or another report of unserved shards.
     pub(super) fn load_was_told(&mut self, now: Time) {
-        self.load_told = now;
+        self.session.load_told = now;
     }
 }
 

@@ -84,7 +84,7 @@ impl Group {
 
 /// The nodes that are there, and who of them takes part in which keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Peers {
+pub(super) struct Membership {
     /// All active nodes, whatever they serve: they take turns at what one of all should do.
     pub(super) members: Vec<Member>,
     /// The nodes of each keyspace that this node serves.
@@ -94,9 +94,11 @@ pub(super) struct Peers {
     trusted_since: Time,
     /// How much later than the first of them this node looks whether somebody else's session is over.
     turn: Duration,
+    /// Longest ttl of any session that was ever seen.
+    pub(super) longest: Duration,
 }
 
-impl Peers {
+impl Membership {
     /// What was observed before this time proves nothing.
     pub(super) fn trust_from(&mut self, now: Time) {
         self.trusted_since = now;
@@ -127,59 +129,45 @@ impl Peers {
 impl Node {
     /// Notices that the process was not scheduled when it wanted to be.
     pub(super) fn note_sleep(&mut self, now: Time) {
-        let Some(wake) = self.timers.next().filter(|wake| *wake < now) else {
+        let Some(wake) = self.ctx.timers.next().filter(|wake| *wake < now) else {
             return;
         };
         let late = now.since(wake);
-        if late > self.config.timing.renew_interval {
-            self.peers.trust_from(now);
+        if late > self.ctx.config.timing.renew_interval {
+            self.membership.trust_from(now);
             // Nothing of this process ran: that the application was silent says nothing about it.
-            self.progress = self.progress.max(now);
-            self.note(NodeEvent::ClockJump { gap: late });
-        }
-    }
-
-    /// Whether a session is proven to be over. Once true, true for ever.
-    pub(super) fn ended(&self, session: SessionId) -> bool {
-        self.is_end(self.view.sessions.cell(&session))
-    }
-
-    /// The same of what is known of a session.
-    fn is_end(&self, cell: Option<&KeyState<SessionRecord>>) -> bool {
-        match cell {
-            Some(KeyState::Present(seen)) => seen.record.is_proven_end(),
-            Some(KeyState::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
-            _ => false,
+            self.session.progress = self.session.progress.max(now);
+            self.ctx.note(NodeEvent::ClockJump { gap: late });
         }
     }
 
     /// When a session will have been watched for long enough to be over, if nothing changes.
     pub(super) fn expires_at(&self, session: SessionId) -> Option<Time> {
-        self.is_old_at(self.view.sessions.cell(&session)?)
+        self.is_old_at(self.ctx.view.sessions.cell(&session)?)
     }
 
     /// The same of what is known of a session.
     fn is_old_at(&self, cell: &KeyState<SessionRecord>) -> Option<Time> {
-        let timing = &self.config.timing;
-        let rules = self.config.rules;
+        let timing = &self.ctx.config.timing;
+        let rules = self.ctx.config.rules;
         let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
             Time::ZERO
         } else {
-            self.peers.trusted_since
+            self.membership.trusted_since
         };
         match cell {
             KeyState::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
             // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
-            _ if self.config.timekeeper == Timekeeper::Store => None,
+            _ if self.ctx.config.timekeeper == Timekeeper::Store => None,
             KeyState::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {
                     return Some(seen.since.max(trusted) + ttl / 2);
                 }
                 if let (Some(clock), Some(boot_id)) =
-                    (&seen.record.boot_clock, &self.config.boot_id)
+                    (&seen.record.boot_clock, &self.ctx.config.boot_id)
                     && clock.id == *boot_id
                     && seen.record.renewals > 0
                 {
@@ -199,28 +187,32 @@ impl Node {
 
     pub(super) fn longest_ttl(&self) -> Duration {
         let cluster = self
+            .ctx
             .view
             .cluster
             .get(&())
             .map_or(Duration::ZERO, |c| c.longest_ttl);
-        cluster.max(self.config.timing.ttl).max(self.longest)
+        cluster
+            .max(self.ctx.config.timing.ttl)
+            .max(self.membership.longest)
     }
 
     pub(super) fn judge_everyone(&mut self) {
-        let all: Vec<_> = self.view.sessions.cells().map(|(id, _)| *id).collect();
+        let all: Vec<_> = self.ctx.view.sessions.cells().map(|(id, _)| *id).collect();
         for id in all {
             self.watch_session(id);
         }
     }
 
     fn watch_session(&mut self, id: SessionId) {
-        let cell = self.view.sessions.cell(&id);
-        if self.session() == Some(id) || self.is_end(cell) {
-            return self.timers.clear(&Timer::SessionExpiry(id));
+        let cell = self.ctx.view.sessions.cell(&id);
+        if self.ctx.session() == Some(id) || self.ctx.is_end(cell) {
+            return self.ctx.timers.clear(&Timer::SessionExpiry(id));
         }
         if let Some(at) = cell.and_then(|cell| self.is_old_at(cell)) {
-            self.timers
-                .set(Timer::SessionExpiry(id), at + self.peers.turn);
+            self.ctx
+                .timers
+                .set(Timer::SessionExpiry(id), at + self.membership.turn);
         }
     }
 
@@ -238,42 +230,42 @@ impl Node {
     /// Whether a session's record has a lower rev than this view has seen of it: a hand, or a store that was put back, dated it
     /// back. The view takes its renewals for old news then, and that none are heard says nothing.
     fn is_dated_back(&self, id: SessionId) -> bool {
-        let rev = self.view.sessions.get(&id).map(|s| s.head.rev);
-        rev.is_some_and(|rev| rev < self.view.mark(&Key::Session(id)))
+        let rev = self.ctx.view.sessions.get(&id).map(|s| s.head.rev);
+        rev.is_some_and(|rev| rev < self.ctx.view.mark(&Key::Session(id)))
     }
 
     /// Ends a session that was watched for long enough. `heard`: what is known of it is what the store has; otherwise that is
     /// read first.
     fn schedule_expiry(&mut self, id: SessionId, heard: bool) {
-        if !matches!(self.life, Life::Running) || self.session() == Some(id) {
+        if !matches!(self.ctx.life, Life::Running) || self.ctx.session() == Some(id) {
             return;
         }
         let Some(at) = self.expires_at(id) else {
             // Its record is missing: whoever refers to it will see to its end.
-            self.look_at_all = true;
+            self.ctx.scan_all = true;
             return;
         };
-        if self.now < at {
+        if self.ctx.now < at {
             self.watch_session(id);
-        } else if self.ended(id) {
-            self.assignments.all_stale();
-            self.look_at_all = true;
-        } else if !heard && self.config.role != Role::Shadow {
+        } else if self.ctx.ended(id) {
+            self.assignment.derived.all_stale();
+            self.ctx.scan_all = true;
+        } else if !heard && self.ctx.config.role != Role::Shadow {
             let key = Key::Session(id);
-            if !self.is_being_read(&key) {
-                self.read(key);
+            if !self.ctx.is_being_read(&key) {
+                self.ctx.read(key);
             }
-        } else if self.is_unproven(id) && self.config.role != Role::Shadow {
+        } else if self.is_unproven(id) && self.ctx.config.role != Role::Shadow {
             // Old enough to count; but only the write shows that it has stood there all the time.
             self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
-        } else if self.config.role != Role::Shadow && !self.is_newer(id) {
-            let healthy = self.lease_phase() == Some(LeasePhase::Attached);
-            if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
+        } else if self.ctx.config.role != Role::Shadow && !self.is_newer(id) {
+            let healthy = self.ctx.lease_phase() == Some(LeasePhase::Attached);
+            if healthy || self.ctx.config.rules.broken_by(Mutant::JudgeOverslept) {
                 self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
             } else {
-                self.timers.set(
+                self.ctx.timers.set(
                     Timer::SessionExpiry(id),
-                    self.now + self.config.timing.renew_interval,
+                    self.ctx.now + self.ctx.config.timing.renew_interval,
                 );
             }
         }
@@ -281,7 +273,8 @@ impl Node {
 
     /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
     pub(super) fn is_unproven(&self, id: SessionId) -> bool {
-        self.view
+        self.ctx
+            .view
             .sessions
             .get(&id)
             .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
@@ -290,7 +283,7 @@ impl Node {
     /// Whether a session's record was written in a format that must not be rewritten.
     pub(super) fn is_newer(&self, id: SessionId) -> bool {
         matches!(
-            self.view.sessions.cell(&id),
+            self.ctx.view.sessions.cell(&id),
             Some(KeyState::Damaged {
                 damage: Damage::Newer(_),
                 ..
@@ -301,11 +294,11 @@ impl Node {
     pub(super) fn on_judged(&mut self, id: SessionId, outcome: Settled) {
         match outcome {
             Settled::Done => {
-                if let Some(record) = self.view.sessions.get(&id)
+                if let Some(record) = self.ctx.view.sessions.get(&id)
                     && let Some(ended) = record.ended
                 {
                     let node = record.node.clone();
-                    self.note(NodeEvent::SessionEnded {
+                    self.ctx.note(NodeEvent::SessionEnded {
                         session: id,
                         node,
                         reason: ended.reason,
@@ -314,9 +307,9 @@ impl Node {
             }
             Settled::Lost => self.watch_session(id),
             Settled::Failed { .. } => {
-                self.timers.set(
+                self.ctx.timers.set(
                     Timer::SessionExpiry(id),
-                    self.later(self.config.timing.renew_retry_interval),
+                    self.ctx.later(self.ctx.config.timing.renew_retry_interval),
                 );
             }
         }
@@ -324,15 +317,18 @@ impl Node {
 
     /// Writes a session's tombstone over exactly the value that was seen.
     pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: WritePurpose) {
-        let nonce = self.nonce();
-        let by = self.session().unwrap_or(SessionId(self.config.entropy));
+        let nonce = self.ctx.nonce();
+        let by = self
+            .ctx
+            .session()
+            .unwrap_or(SessionId(self.ctx.config.entropy));
         let ended = Some(Ended { reason, by });
         let key = Key::Session(id);
-        let (expect, record) = match self.view.sessions.cell(&id) {
+        let (expect, record) = match self.ctx.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) => {
                 let mut head = seen.record.head.next(nonce);
                 // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
-                head.rev = head.rev.max(self.view.fresh_rev(&key));
+                head.rev = head.rev.max(self.ctx.view.fresh_rev(&key));
                 let record = SessionRecord {
                     head,
                     ended,
@@ -346,17 +342,20 @@ impl Node {
             ),
             _ => (Expect::Absent, self.bare_tombstone(id, nonce, ended)),
         };
-        self.put(key, expect, Record::Session(Arc::new(record)), purpose);
+        self.ctx
+            .put(key, expect, Record::Session(Arc::new(record)), purpose);
     }
 
     /// The tombstone of a session of which nothing is known but that something refers to it.
     fn bare_tombstone(&self, id: SessionId, nonce: Nonce, ended: Option<Ended>) -> SessionRecord {
         let owners = self
+            .ctx
             .view
             .shards
             .iter()
             .filter_map(|(_, seen)| seen.record.owner());
         let named = self
+            .ctx
             .view
             .nodes
             .iter()
@@ -370,12 +369,12 @@ impl Node {
         });
         SessionRecord {
             head: Head {
-                rev: self.view.fresh_rev(&Key::Session(id)),
+                rev: self.ctx.view.fresh_rev(&Key::Session(id)),
                 ..Head::first(nonce)
             },
             ended,
             stopping: false,
-            node: node.unwrap_or_else(|| self.config.name.clone()),
+            node: node.unwrap_or_else(|| self.ctx.config.name.clone()),
             role: Role::Node,
             addresses: BTreeMap::new(),
             zone: None,
@@ -390,8 +389,14 @@ impl Node {
             renewals: 0,
             boot: 0,
             reads_format: FORMAT,
-            version: self.config.version.as_str().into(),
-            store: self.view.cluster.get(&()).map_or("", |c| &c.store).into(),
+            version: self.ctx.config.version.as_str().into(),
+            store: self
+                .ctx
+                .view
+                .cluster
+                .get(&())
+                .map_or("", |c| &c.store)
+                .into(),
             leased: None,
             boot_clock: None,
             unknown: Unknown::new(),
@@ -400,26 +405,26 @@ impl Node {
 
     /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
     pub(super) fn check_expired(&mut self, id: SessionId) {
-        if self.config.role == Role::Shadow || !self.may_own() {
+        if self.ctx.config.role == Role::Shadow || !self.ctx.may_own() {
             return;
         }
-        match self.view.sessions.cell(&id) {
+        match self.ctx.view.sessions.cell(&id) {
             None => {
-                self.absent.insert(Key::Session(id));
+                self.ctx.absent.insert(Key::Session(id));
             }
             Some(KeyState::Missing { .. }) => {
                 let purpose = WritePurpose::ExpireSession(id);
-                if self.config.timekeeper == Timekeeper::Store {
+                if self.ctx.config.timekeeper == Timekeeper::Store {
                     let writing = |p: &super::store_requests::Pending| {
                         matches!(p,
                         super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose)
                     };
-                    if !self.pending.values().any(writing) {
+                    if !self.ctx.requests.values().any(writing) {
                         self.ask_lease(id, purpose);
                     }
                     return;
                 }
-                let under_way = self.pending.values().any(|p| matches!(p,
+                let under_way = self.ctx.requests.values().any(|p| matches!(p,
                     super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose));
                 if !under_way {
                     self.end_session(id, EndReason::Missing, purpose);
@@ -430,19 +435,19 @@ impl Node {
     }
 
     pub(super) fn on_session_changed(&mut self, id: SessionId) {
-        let record = self.view.sessions.get(&id);
+        let record = self.ctx.view.sessions.get(&id);
         let gone = record.is_none_or(|record| record.ended.is_some());
         if let Some(record) = record {
-            self.longest = self.longest.max(record.ttl);
+            self.membership.longest = self.membership.longest.max(record.ttl);
             if record.role == Role::Router {
                 // Shards that freeze may have waited for this one.
-                for shard in &self.leaving {
-                    self.dirty.insert(Key::Shard(shard.clone()));
+                for shard in &self.shards.leaving {
+                    self.ctx.changed.insert(Key::Shard(shard.clone()));
                 }
             }
         }
-        if self.my_session().is_some_and(|h| h.id == id) {
-            match self.view.sessions.cell(&id) {
+        if self.ctx.my_session().is_some_and(|h| h.id == id) {
+            match self.ctx.view.sessions.cell(&id) {
                 Some(KeyState::Present(seen))
                     if seen.record.ended.is_some() && !self.is_resigning() =>
                 {
@@ -450,58 +455,61 @@ impl Node {
                 }
                 Some(KeyState::Missing { .. }) => self.session_over(Reason::RecordMissing),
                 // Until it is rewritten everyone takes this node for gone.
-                Some(KeyState::Damaged { .. }) => self.timers.set(Timer::Renew, self.now),
+                Some(KeyState::Damaged { .. }) => self.ctx.timers.set(Timer::Renew, self.ctx.now),
                 _ => {}
             }
-        } else if matches!(self.life, Life::Running) {
+        } else if matches!(self.ctx.life, Life::Running) {
             self.watch_session(id);
         }
         if gone {
             self.look_at_leader();
             // What the ended session had can be had now, whether or not it was a member.
-            self.assignments.all_stale();
-            self.look_at_all = true;
+            self.assignment.derived.all_stale();
+            self.ctx.scan_all = true;
         }
         self.refresh_members();
     }
 
     /// Whether this node is the one that does what one of all should do.
     pub(super) fn is_first_member(&self) -> bool {
-        let first = self.peers.members.iter().map(|m| &m.name).min();
-        first == Some(&self.config.name)
+        let first = self.membership.members.iter().map(|m| &m.name).min();
+        first == Some(&self.ctx.config.name)
     }
 
     /// Returns whether this node is the first of those that serve a keyspace, whether they take shards or not: the one that acts
     /// where one of them should.
     pub(super) fn is_first_of(&self, keyspace: &KeyspaceName) -> bool {
-        if self.config.rules.broken_by(Mutant::StrangersCounted) {
+        if self.ctx.config.rules.broken_by(Mutant::StrangersCounted) {
             return self.is_first_member();
         }
-        let all = members::participants(&self.view, keyspace, None);
+        let all = members::participants(&self.ctx.view, keyspace, None);
         let staying = all.filter(|node| node.state != NodeState::Leaving);
-        staying.map(|node| node.name).min() == Some(&self.config.name)
+        staying.map(|node| node.name).min() == Some(&self.ctx.config.name)
     }
 
     /// Derives the members anew; if they changed, so does what everyone should have.
     pub(super) fn refresh_members(&mut self) {
         // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
-        let me = self.session().filter(|_| self.config.role == Role::Shadow);
-        if !self.view.take_members_moved() && me.is_none() {
+        let me = self
+            .ctx
+            .session()
+            .filter(|_| self.ctx.config.role == Role::Shadow);
+        if !self.ctx.view.take_members_moved() && me.is_none() {
             return;
         }
-        let view = &self.view;
+        let view = &self.ctx.view;
         let sessions = view.sessions.iter().map(|(id, _)| *id);
         let all = sessions.filter_map(|id| members::node_of(view, id, me));
         let active: Vec<members::Participant<'_>> = all
             .filter(|node| matches!(node.state, NodeState::Active | NodeState::Cordoned))
             .collect();
-        let broken = |mutant| self.config.rules.broken_by(mutant);
+        let broken = |mutant| self.ctx.config.rules.broken_by(mutant);
         let (all, uncordoned) = (
             broken(Mutant::StrangersCounted),
             broken(Mutant::CordonIgnored),
         );
         let mut changed = Vec::new();
-        for keyspace in self.config.keyspaces.keys() {
+        for keyspace in self.ctx.config.keyspaces.keys() {
             let part = active
                 .iter()
                 .filter(|node| all || members::serves(node.record, keyspace));
@@ -513,8 +521,14 @@ impl Node {
                 cordoned: node.state == NodeState::Cordoned && !uncordoned,
             });
             let seats: Vec<Seat> = seats.collect();
-            if self.peers.groups.get(keyspace).map(|group| &group.seats) != Some(&seats) {
-                changed.push((keyspace.clone(), Group::new(seats, self.now)));
+            if self
+                .membership
+                .groups
+                .get(keyspace)
+                .map(|group| &group.seats)
+                != Some(&seats)
+            {
+                changed.push((keyspace.clone(), Group::new(seats, self.ctx.now)));
             }
         }
         let member = |node: &members::Participant<'_>| Member {
@@ -523,26 +537,26 @@ impl Node {
             weight: node.record.weight,
         };
         let members: Vec<Member> = active.iter().map(member).collect();
-        if members != self.peers.members {
+        if members != self.membership.members {
             // Nodes look one after the other, so that not all of them write the same tombstone.
-            let place = members.iter().position(|m| m.name == self.config.name);
+            let place = members.iter().position(|m| m.name == self.ctx.config.name);
             let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
-            self.peers.turn = self.config.timing.ttl / 100 * place;
-            self.peers.members = members;
+            self.membership.turn = self.ctx.config.timing.ttl / 100 * place;
+            self.membership.members = members;
         }
         self.plan_soon();
         if changed.is_empty() {
             return;
         }
         for (keyspace, group) in changed {
-            self.assignments.new_ranking(&keyspace);
-            self.assignments.stale(&keyspace);
-            self.peers.groups.insert(keyspace, group);
+            self.assignment.derived.new_ranking(&keyspace);
+            self.assignment.derived.stale(&keyspace);
+            self.membership.groups.insert(keyspace, group);
         }
-        self.look_at_all = true;
-        self.timers.set(
+        self.ctx.scan_all = true;
+        self.ctx.timers.set(
             Timer::Rebalance,
-            self.now + self.config.timing.assignment_settle_time,
+            self.ctx.now + self.ctx.config.timing.assignment_settle_time,
         );
     }
 }

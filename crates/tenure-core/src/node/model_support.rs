@@ -27,12 +27,10 @@ impl Node {
     /// A model checker has to see that two states differ in nothing but how much was counted on the way: with beginnings
     /// far from every other number it finds the counters in the node's hash.
     pub fn counting_from(config: Arc<NodeConfig>, from: Counters) -> Self {
-        Self {
-            ops: from.ops,
-            run_count: from.runs,
-            nonces: from.nonces,
-            ..Self::new(config)
-        }
+        let mut node = Self::new(config);
+        (node.ctx.ops, node.ctx.nonces) = (from.ops, from.nonces);
+        node.shards.run_count = from.runs;
+        node
     }
 }
 
@@ -53,10 +51,10 @@ impl Node {
     /// What the node will find out by asking how far the store has come. [`Self::essence`] leaves it out.
     pub fn listing(&self) -> Listing<'_> {
         Listing {
-            listed: self.listed.0,
-            written: self.written,
-            last_writes: &self.last_writes,
-            others_wrote: self.others_wrote,
+            listed: self.sync.listed.0,
+            written: self.sync.written,
+            last_writes: &self.sync.last_writes,
+            others_wrote: self.sync.others_wrote,
         }
     }
 
@@ -66,48 +64,61 @@ impl Node {
     /// Only to be compared, not to go on from.
     pub fn essence(&self) -> Self {
         let mut node = self.clone();
-        let (now, timing) = (self.now, &self.config.timing);
+        let (now, timing) = (self.ctx.now, &self.ctx.config.timing);
         // Both are set anew by the next step before anything asks for them.
-        node.now = Time::ZERO;
-        node.from_watch = false;
+        node.ctx.now = Time::ZERO;
+        node.ctx.from_watch = false;
         let forget = |time: &mut Time, over: bool| {
             if over {
                 *time = Time::ZERO;
             }
         };
-        forget(&mut node.absent_not_before, now >= self.absent_not_before);
-        forget(&mut node.resign_not_before, now >= self.resign_not_before);
-        node.peers.forget_since(now - timing.assignment_settle_time);
-        node.peers.forget_trust(self.oldest_doubt());
-        if let Some(lease) = node.holder.as_mut().and_then(|h| h.lease.as_mut()) {
+        forget(
+            &mut node.ctx.absent_not_before,
+            now >= self.ctx.absent_not_before,
+        );
+        forget(
+            &mut node.session.resign_not_before,
+            now >= self.session.resign_not_before,
+        );
+        node.membership
+            .forget_since(now - timing.assignment_settle_time);
+        node.membership.forget_trust(self.oldest_doubt());
+        if let Some(lease) = node.ctx.own.as_mut().and_then(|h| h.lease.as_mut()) {
             lease.forget_recovery();
         }
         let old = now - timing.load_retry_max;
-        let stays = node.shards.values_mut();
+        let stays = node.shards.slots.values_mut();
         stays.for_each(|stay| stay.forget(old, timing));
-        for (id, mark) in &mut node.doubtful {
-            *mark = u64::from(self.view.mark(&Key::Shard(id.clone())) == *mark);
+        for (id, mark) in &mut node.shards.doubtful {
+            *mark = u64::from(self.ctx.view.mark(&Key::Shard(id.clone())) == *mark);
         }
         // A store that never goes back is never behind what it once said.
-        node.asked_at = Revision(0);
-        node.behind = self.behind.filter(|behind| self.view.revision < *behind);
-        node.pending.values_mut().for_each(|pending| match pending {
-            Pending::List { asked_at, .. } | Pending::Revision { asked_at } => {
-                *asked_at = Revision(0);
-            }
-            Pending::Read { key, mark }
-            | Pending::ReadBack { key, mark, .. }
-            | Pending::Delete { key, mark } => {
-                // A key's mark never goes back: what counts is whether it is still the one.
-                *mark = u64::from(self.view.mark(key) == *mark);
-            }
-            _ => {}
-        });
-        node.listed = Revision(0);
-        node.written = 0;
-        node.last_writes.clear();
+        node.sync.asked_at = Revision(0);
+        node.sync.behind = self
+            .sync
+            .behind
+            .filter(|behind| self.ctx.view.revision < *behind);
+        node.ctx
+            .requests
+            .values_mut()
+            .for_each(|pending| match pending {
+                Pending::List { asked_at, .. } | Pending::Revision { asked_at } => {
+                    *asked_at = Revision(0);
+                }
+                Pending::Read { key, mark }
+                | Pending::ReadBack { key, mark, .. }
+                | Pending::Delete { key, mark } => {
+                    // A key's mark never goes back: what counts is whether it is still the one.
+                    *mark = u64::from(self.ctx.view.mark(key) == *mark);
+                }
+                _ => {}
+            });
+        node.sync.listed = Revision(0);
+        node.sync.written = 0;
+        node.sync.last_writes.clear();
         if self.lacks_nothing() {
-            node.listed_at = self.listed_at.max(now - timing.relist_interval);
+            node.sync.listed_at = self.sync.listed_at.max(now - timing.relist_interval);
         }
         node
     }
@@ -116,6 +127,7 @@ impl Node {
     /// proves nothing anyway.
     fn oldest_doubt(&self) -> Time {
         let doubts = self
+            .ctx
             .view
             .sessions
             .cells()
@@ -133,10 +145,11 @@ impl Node {
             let present = |cell: &KeyState<R>| matches!(cell, KeyState::Present(_));
             table.cells().all(|(_, cell)| present(cell))
         }
-        let view = &self.view;
-        matches!(self.life, Life::Running)
-            && self.drawn.is_empty()
+        let view = &self.ctx.view;
+        matches!(self.ctx.life, Life::Running)
+            && self.recovery.drawn.is_empty()
             && self
+                .startup
                 .company
                 .as_ref()
                 .is_none_or(|company| company.is_sure())

@@ -22,7 +22,7 @@ use super::store_requests::{Pending, WritePurpose};
 impl Node {
     /// What the wishes of operators come to.
     pub(super) fn granted(&self, keyspace: &KeyspaceName) -> Vec<(ShardId, PlanUpdate)> {
-        let all = self.view.shards.iter();
+        let all = self.ctx.view.shards.iter();
         let wished =
             all.filter(|(id, seen)| id.keyspace == *keyspace && seen.record.move_request.is_some());
         wished
@@ -38,7 +38,7 @@ impl Node {
         if !self.takes_shards(&to, &id.keyspace) {
             return Some(PlanUpdate::DropRequest);
         }
-        let owner = record.owner().filter(|o| !self.ended(o.session));
+        let owner = record.owner().filter(|o| !self.ctx.ended(o.session));
         match (owner, &record.ownership) {
             (Some(owner), _) if owner.node == to => Some(PlanUpdate::DropRequest),
             (Some(_), Ownership::Owned { serving: true, .. }) => {
@@ -51,13 +51,13 @@ impl Node {
 
     /// Whether a node is there and may be given shards of a keyspace.
     fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
-        let node = members::participant(&self.view, name, keyspace);
+        let node = members::participant(&self.ctx.view, name, keyspace);
         node.is_some_and(|node| node.state == NodeState::Active)
     }
 
     /// By which rules to plan: while an operator wants a keyspace evened out, without waiting for anything to come to rest.
     pub(super) fn hurried(&self, keyspace: &KeyspaceName, rules: PlanRules) -> PlanRules {
-        let record = self.view.keyspaces.get(keyspace);
+        let record = self.ctx.view.keyspaces.get(keyspace);
         match record.is_some_and(|k| k.rebalance) {
             true => rules.promptly(),
             false => rules,
@@ -66,13 +66,13 @@ impl Node {
 
     /// Takes the wish for an even keyspace away, once nothing is left to move.
     pub(super) fn note_even(&mut self, keyspace: &KeyspaceName, planned: &Plan) {
-        let Some(seen) = self.view.keyspaces.seen(keyspace).cloned() else {
+        let Some(seen) = self.ctx.view.keyspaces.seen(keyspace).cloned() else {
             return;
         };
         let moves = |d: &Decision| matches!(d, Decision::Move { .. });
         let key = Key::Keyspace(keyspace.clone());
         let writes = self
-            .pending
+            .ctx.requests
             .values()
             .any(|p| matches!(p, Pending::Put { key: k, .. } | Pending::ReadBack { key: k, .. } if *k == key));
         if !seen.record.rebalance
@@ -84,12 +84,12 @@ impl Node {
             return;
         }
         let record = KeyspaceRecord {
-            head: seen.record.head.next(self.nonce()),
+            head: seen.record.head.next(self.ctx.nonce()),
             rebalance: false,
             ..(*seen.record).clone()
         };
         let record = Record::Keyspace(Arc::new(record));
-        self.put(
+        self.ctx.put(
             key,
             Expect::Version(seen.version),
             record,
@@ -98,7 +98,7 @@ impl Node {
     }
 
     fn moves_under_way(&self, keyspace: &KeyspaceName) -> bool {
-        let mut all = self.view.shards.iter();
+        let mut all = self.ctx.view.shards.iter();
         all.any(|(id, seen)| {
             let moving = seen.record.ownership.moving().is_some();
             id.keyspace == *keyspace && (moving || self.is_writing(id))

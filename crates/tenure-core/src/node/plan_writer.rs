@@ -191,14 +191,15 @@ struct Count {
 impl Node {
     /// Plans at once after a pause, else before long: what comes together is planned together.
     pub(super) fn plan_soon(&mut self) {
-        let Some(planning) = &self.lead.planning else {
+        let Some(planning) = &self.leader.planning else {
             return;
         };
         let last = planning.planned;
-        let shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
-        let wait = (self.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
-        self.timers
-            .set_sooner(Timer::Plan, self.now.max(last + wait));
+        let shards = u32::try_from(self.shards.slots.len()).unwrap_or(u32::MAX);
+        let wait = (self.ctx.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
+        self.ctx
+            .timers
+            .set_sooner(Timer::Plan, self.ctx.now.max(last + wait));
     }
 
     /// Plans for every keyspace that a leader plans for.
@@ -206,10 +207,11 @@ impl Node {
         if !self.leads() {
             return self.look_at_leader();
         }
-        if let Some(planning) = &mut self.lead.planning {
-            planning.planned = self.now;
+        if let Some(planning) = &mut self.leader.planning {
+            planning.planned = self.ctx.now;
         }
         let coordinated = self
+            .ctx
             .view
             .keyspaces
             .iter()
@@ -228,12 +230,14 @@ impl Node {
         let Some(view) = self.plan_view(keyspace, &rules) else {
             return;
         };
-        let planned = match &self.config.policy {
-            Some(policy) => plan_with(&view, &rules, policy.as_policy(), self.now),
-            None => plan(&view, &rules, self.now),
+        let planned = match &self.ctx.config.policy {
+            Some(policy) => plan_with(&view, &rules, policy.as_policy(), self.ctx.now),
+            None => plan(&view, &rules, self.ctx.now),
         };
         if let Some(at) = planned.look_again {
-            self.timers.set_sooner(Timer::Plan, at.max(self.now));
+            self.ctx
+                .timers
+                .set_sooner(Timer::Plan, at.max(self.ctx.now));
         }
         let problems = planned.problems.iter().map(ToString::to_string);
         self.tell_problems(keyspace, problems.collect());
@@ -243,7 +247,7 @@ impl Node {
 
     /// Says what the planner had to work around, once for as long as it lasts.
     fn tell_problems(&mut self, keyspace: &KeyspaceName, problems: BTreeSet<String>) {
-        let Some(planning) = &mut self.lead.planning else {
+        let Some(planning) = &mut self.leader.planning else {
             return;
         };
         let told = planning.told.entry(keyspace.clone()).or_default();
@@ -251,18 +255,20 @@ impl Node {
         *told = problems;
         for problem in news {
             let keyspace = keyspace.clone();
-            self.note(NodeEvent::PlanProblem { keyspace, problem });
+            self.ctx.note(NodeEvent::PlanProblem { keyspace, problem });
         }
     }
 
     fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
-        let mut settings = self.view.keyspaces.get(keyspace)?.planning.settings();
+        let mut settings = self.ctx.view.keyspaces.get(keyspace)?.planning.settings();
         // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
         // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
-        let ttl = self.config.timing.ttl;
-        if self.now.since(self.registered) < ttl {
+        let ttl = self.ctx.config.timing.ttl;
+        if self.ctx.now.since(self.startup.registered) < ttl {
             settings.failover_after = settings.failover_after.max(ttl);
-            self.timers.set_sooner(Timer::Plan, self.registered + ttl);
+            self.ctx
+                .timers
+                .set_sooner(Timer::Plan, self.startup.registered + ttl);
         }
         match settings.check() {
             Ok(rules) => Some(rules),
@@ -275,24 +281,24 @@ impl Node {
     }
 
     fn plan_view(&mut self, keyspace: &KeyspaceName, rules: &PlanRules) -> Option<PlanView> {
-        let mut planning = self.lead.planning.take()?;
-        let now = self.now;
+        let mut planning = self.leader.planning.take()?;
+        let now = self.ctx.now;
         planning.moved.retain(|id, at| {
             id.keyspace != *keyspace
-                || (now.since(*at) < rules.cool_down && self.view.shards.get(id).is_some())
+                || (now.since(*at) < rules.cool_down && self.ctx.view.shards.get(id).is_some())
         });
-        let view = &self.view;
+        let view = &self.ctx.view;
         planning
             .tried
             .retain(|id, tried| view.shards.get(id).is_some_and(|r| r.epoch == tried.epoch));
         let mut memory = Remembered {
             planning: &mut planning,
             now,
-            memory: self.config.timing.ttl * MEMORY,
+            memory: self.ctx.config.timing.ttl * MEMORY,
         };
-        let ended = |session| self.ended(session);
-        let view = Live::new(&self.view, &ended).plan_view(keyspace, &mut memory);
-        self.lead.planning = Some(planning);
+        let ended = |session| self.ctx.ended(session);
+        let view = Live::new(&self.ctx.view, &ended).plan_view(keyspace, &mut memory);
+        self.leader.planning = Some(planning);
         view.ok()
     }
 
@@ -301,7 +307,7 @@ impl Node {
         name: &NodeName,
         keyspace: &KeyspaceName,
     ) -> Option<(SessionId, &SessionRecord)> {
-        let node = members::participant(&self.view, name, keyspace)?;
+        let node = members::participant(&self.ctx.view, name, keyspace)?;
         Some((node.session, node.record))
     }
 
@@ -324,7 +330,7 @@ impl Node {
             if !decided.insert(id.clone()) {
                 continue;
             }
-            let Some(record) = self.view.shards.get(&id).cloned() else {
+            let Some(record) = self.ctx.view.shards.get(&id).cloned() else {
                 continue;
             };
             let Some(word) = self.word(&id, &record, view, planned, decision) else {
@@ -341,7 +347,7 @@ impl Node {
             }
             words.push((id, word, swept));
         }
-        let all = self.view.shards.iter();
+        let all = self.ctx.view.shards.iter();
         for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
             let stale = matches!(seen.record.ownership, Ownership::Free { .. })
                 && self.names_departed(&seen.record, keyspace)
@@ -367,9 +373,9 @@ impl Node {
         if self.is_writing(id) {
             return None;
         }
-        let owner = record.owner().filter(|o| !self.ended(o.session));
+        let owner = record.owner().filter(|o| !self.ctx.ended(o.session));
         let moving = record.ownership.moving();
-        let comes = |mv: &Move| !self.ended(mv.to.session);
+        let comes = |mv: &Move| !self.ctx.ended(mv.to.session);
         if moving.is_some_and(|(mv, phase)| phase == MovePhase::Sealed && comes(mv)) {
             // Its successor is about to take it, whatever became of its owner.
             return None;
@@ -400,21 +406,21 @@ impl Node {
         if let PlanUpdate::Move(..) = &word
             && let Some(until) = self.put_off_until(id, record)
         {
-            self.timers.set_sooner(Timer::Plan, until);
+            self.ctx.timers.set_sooner(Timer::Plan, until);
             return None;
         }
         Some(word)
     }
 
     pub(super) fn is_stopping(&self, session: SessionId) -> bool {
-        let record = self.view.sessions.get(&session);
+        let record = self.ctx.view.sessions.get(&session);
         record.is_some_and(|session| session.stopping)
     }
 
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.
     fn put_off_until(&mut self, id: &ShardId, record: &ShardRecord) -> Option<Time> {
-        let (now, timing) = (self.now, self.timing());
-        let planning = self.lead.planning.as_mut()?;
+        let (now, timing) = (self.ctx.now, self.ctx.timing());
+        let planning = self.leader.planning.as_mut()?;
         let tried = planning.tried.get_mut(id)?;
         if tried.epoch != record.epoch {
             planning.tried.remove(id);
@@ -435,7 +441,7 @@ impl Node {
         words: Vec<(ShardId, PlanUpdate, bool)>,
         count: Count,
     ) {
-        let Some(planning) = self.lead.planning.as_mut() else {
+        let Some(planning) = self.leader.planning.as_mut() else {
             return;
         };
         if words.is_empty() {
@@ -448,7 +454,7 @@ impl Node {
         }
         let alive = |n: &&PlanNode| n.state != NodeState::Away;
         let nodes = view.nodes().iter().filter(alive).count();
-        self.note(NodeEvent::Planned {
+        self.ctx.note(NodeEvent::Planned {
             keyspace: keyspace.clone(),
             plan: mark,
             nodes,
@@ -460,7 +466,7 @@ impl Node {
                 .map(|p| (p.shards as usize, p.reason.as_str().to_owned())),
         });
         if !count.swept.is_empty() {
-            self.note(NodeEvent::StaleAssignmentsRemoved {
+            self.ctx.note(NodeEvent::StaleAssignmentsRemoved {
                 keys: count.swept,
                 plan: mark,
                 nodes,
@@ -483,25 +489,26 @@ impl Node {
         if record.failures.is_empty() || !failed(&chosen) {
             return Some(chosen);
         }
-        let all = members::participants(&self.view, keyspace, None);
+        let all = members::participants(&self.ctx.view, keyspace, None);
         let takers: Vec<Member> = all.filter(Participant::takes).map(member).collect();
         let ranking = Ranking::new(&takers);
         ranking.winner(id, |name| !failed(name)).cloned()
     }
 
     pub(super) fn is_writing(&self, id: &ShardId) -> bool {
-        let planning = self.lead.planning.as_ref();
+        let planning = self.leader.planning.as_ref();
         planning.is_some_and(|p| p.writing.contains_key(id))
     }
 
     /// Whether a record's intention names a node that is gone.
     fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        Live::new(&self.view, &|_| false).names_departed(record, keyspace)
+        Live::new(&self.ctx.view, &|_| false).names_departed(record, keyspace)
     }
 
     /// Writes the leader's word on a shard.
     fn write_update(&mut self, id: &ShardId, word: PlanUpdate, plan: PlanId, sweeps: bool) {
-        let (Some(seen), Some(session)) = (self.view.shards.seen(id).cloned(), self.session())
+        let (Some(seen), Some(session)) =
+            (self.ctx.view.shards.seen(id).cloned(), self.ctx.session())
         else {
             return;
         };
@@ -537,23 +544,23 @@ impl Node {
         let moves = matches!(change, Transition::BeginMove { .. });
         let writer = Writer {
             owner: Owner {
-                node: self.config.name.clone(),
+                node: self.ctx.config.name.clone(),
                 session,
             },
-            nonce: self.nonce(),
+            nonce: self.ctx.nonce(),
         };
         let facts = Facts {
-            ended: &|s| self.ended(s),
+            ended: &|s| self.ctx.ended(s),
             highest_epoch: seen.record.epoch,
             min_generation: 0,
             load: None,
-            rules: self.config.rules,
+            rules: self.ctx.config.rules,
         };
         let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
-        let now = self.now;
-        if let Some(planning) = self.lead.planning.as_mut() {
+        let now = self.ctx.now;
+        if let Some(planning) = self.leader.planning.as_mut() {
             let error = String::new();
             let writing = Writing { to, sweeps, error };
             planning.writing.insert(id.clone(), writing);
@@ -564,7 +571,7 @@ impl Node {
                 tried.open = true;
             }
         }
-        self.put(
+        self.ctx.put(
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             Record::Shard(Arc::new(record)),
@@ -574,24 +581,24 @@ impl Node {
 
     /// The store did not take a write, or did not say.
     pub(super) fn on_plan_write_failed(&mut self, id: &ShardId, failure: &StoreFailure) {
-        let planning = self.lead.planning.as_mut();
+        let planning = self.leader.planning.as_mut();
         if let Some(writing) = planning.and_then(|p| p.writing.get_mut(id)) {
             writing.error = failure.text().to_owned();
         }
     }
 
     pub(super) fn on_planned(&mut self, id: &ShardId, outcome: Settled) {
-        let Some(planning) = self.lead.planning.as_mut() else {
+        let Some(planning) = self.leader.planning.as_mut() else {
             return;
         };
         let writing = planning.writing.remove(id);
         if let Settled::Failed { .. } = outcome {
             if let Some(Writing { error, .. }) = writing.filter(|w| w.sweeps) {
                 let key = Key::Shard(id.clone());
-                self.note(NodeEvent::GcFailed { key, error });
+                self.ctx.note(NodeEvent::GcFailed { key, error });
             }
-            let again = self.later(self.config.timing.renew_retry_interval);
-            self.timers.set_sooner(Timer::Plan, again);
+            let again = self.ctx.later(self.ctx.config.timing.renew_retry_interval);
+            self.ctx.timers.set_sooner(Timer::Plan, again);
         } else {
             self.plan_soon();
         }
@@ -600,14 +607,14 @@ impl Node {
     /// Whether what a leader planned for a shard that this node has, says that another should have it.
     pub(super) fn planned_away(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
         let intended = record.assigned.as_ref()?;
-        let seat = self.peers.of(&id.keyspace).seat(intended)?;
-        let fits = *intended != self.config.name && seat.takes();
+        let seat = self.membership.of(&id.keyspace).seat(intended)?;
+        let fits = *intended != self.ctx.config.name && seat.takes();
         (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())
     }
 
     /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
     pub(super) fn unled_winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
-        let keyspace = self.view.keyspaces.get(&id.keyspace)?;
+        let keyspace = self.ctx.view.keyspaces.get(&id.keyspace)?;
         let labels = &keyspace.planning.required_labels;
         let fits = |name: &NodeName, forgiving: bool| {
             let Some((session, node)) = self.present(name, &id.keyspace) else {
@@ -624,7 +631,7 @@ impl Node {
         // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
         // says why.
         let best = |forgiving| {
-            let ranking = &self.peers.of(&id.keyspace).ranking;
+            let ranking = &self.membership.of(&id.keyspace).ranking;
             let winner = ranking.winner(id, |name| fits(name, forgiving));
             winner.filter(|name| fits(name, forgiving))
         };
@@ -632,7 +639,7 @@ impl Node {
     }
 
     fn owned_by(&self, session: SessionId) -> usize {
-        let shards = self.view.shards.iter();
+        let shards = self.ctx.view.shards.iter();
         shards
             .filter(|(_, s)| s.record.is_owned_by(session))
             .count()
@@ -642,13 +649,13 @@ impl Node {
     pub(super) fn unled_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
         let ended = record
             .owner()
-            .and_then(|o| self.view.sessions.seen(&o.session));
+            .and_then(|o| self.ctx.view.sessions.seen(&o.session));
         let free_since = ended.map_or(since, |seen| since.max(seen.since));
         free_since + self.patience()
     }
 
     /// For how long a shard is left to a leader.
     pub(super) fn patience(&self) -> Duration {
-        self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
+        self.ctx.config.timing.ttl * if self.is_led() { 8 } else { 2 }
     }
 }

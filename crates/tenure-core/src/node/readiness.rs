@@ -31,22 +31,22 @@ pub(super) struct Initial {
 impl Node {
     /// Notes what a node that has just registered must wait for.
     pub(super) fn begin_ready(&mut self) {
-        if self.started {
+        if self.startup.started {
             return;
         }
-        let until = self.now + self.config.timing.ttl * PATIENCE;
-        let unplanned: BTreeSet<ShardId> = match self.config.role {
+        let until = self.ctx.now + self.ctx.config.timing.ttl * PATIENCE;
+        let unplanned: BTreeSet<ShardId> = match self.ctx.config.role {
             // Who takes no shards waits for none.
-            Role::Node if self.mode == NodeMode::Active => {
-                let all = self.view.shards.iter().map(|(id, _)| id);
+            Role::Node if self.session.mode == NodeMode::Active => {
+                let all = self.ctx.view.shards.iter().map(|(id, _)| id);
                 all.filter(|id| self.is_unplanned(id)).cloned().collect()
             }
             Role::Node | Role::Shadow | Role::Planner | Role::Router => BTreeSet::new(),
         };
         if !unplanned.is_empty() {
-            self.timers.set_sooner(Timer::Tick, until);
+            self.ctx.timers.set_sooner(Timer::Tick, until);
         }
-        self.initial = Some(Initial {
+        self.startup.initial = Some(Initial {
             unplanned,
             until,
             settling: None,
@@ -54,8 +54,8 @@ impl Node {
     }
 
     fn is_unplanned(&self, id: &ShardId) -> bool {
-        let mine = self.config.keyspaces.contains_key(&id.keyspace);
-        let record = self.view.shards.get(id);
+        let mine = self.ctx.config.keyspaces.contains_key(&id.keyspace);
+        let record = self.ctx.view.shards.get(id);
         mine && self.is_coordinated(&id.keyspace)
             && record.is_some_and(|record| {
                 record.ownership == Ownership::FREE
@@ -65,19 +65,19 @@ impl Node {
     }
 
     pub(super) fn check_started(&mut self) {
-        let Some(mut initial) = self.initial.take() else {
+        let Some(mut initial) = self.startup.initial.take() else {
             return;
         };
         if self.is_ready(&mut initial) {
             return self.now_started();
         }
-        self.initial = Some(initial);
+        self.startup.initial = Some(initial);
     }
 
     /// One shard at a time: with many, looking at all of them at every step would take the start's time squared.
     fn is_ready(&self, initial: &mut Initial) -> bool {
         while let Some(first) = initial.unplanned.first() {
-            if self.now < initial.until && self.is_unplanned(first) {
+            if self.ctx.now < initial.until && self.is_unplanned(first) {
                 return false;
             }
             initial.unplanned.pop_first();
@@ -86,11 +86,20 @@ impl Node {
             return false;
         }
         let settling = initial.settling.get_or_insert_with(|| {
-            let stays = self.shards.iter().filter(|(_, stay)| stay.is_settling());
+            let stays = self
+                .shards
+                .slots
+                .iter()
+                .filter(|(_, stay)| stay.is_settling());
             stays.map(|(id, _)| id.clone()).collect()
         });
         while let Some(first) = settling.first() {
-            if self.shards.get(first).is_some_and(ShardSlot::is_settling) {
+            if self
+                .shards
+                .slots
+                .get(first)
+                .is_some_and(ShardSlot::is_settling)
+            {
                 return false;
             }
             settling.pop_first();
@@ -99,12 +108,22 @@ impl Node {
     }
 
     fn now_started(&mut self) {
-        if std::mem::replace(&mut self.started, true) {
+        if std::mem::replace(&mut self.startup.started, true) {
             return;
         }
-        let loaded = self.shards.values().filter(|s| s.is_serving()).count();
-        let failed = self.shards.values().filter(|s| s.attempts > 0).count();
-        self.note(NodeEvent::StartedWith { loaded, failed });
-        self.out.push(Action::Started);
+        let loaded = self
+            .shards
+            .slots
+            .values()
+            .filter(|s| s.is_serving())
+            .count();
+        let failed = self
+            .shards
+            .slots
+            .values()
+            .filter(|s| s.attempts > 0)
+            .count();
+        self.ctx.note(NodeEvent::StartedWith { loaded, failed });
+        self.ctx.out.push(Action::Started);
     }
 }

@@ -13,6 +13,7 @@
 //! Generations are drawn by compare-and-swap from the cluster's record, which thereby remembers which keyspaces there are:
 //! a keyspace that is listed there and has no record was lost, one that is not listed is new.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
@@ -33,6 +34,17 @@ use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node};
 
+/// State of the recovery of lost records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Recovery {
+    /// Generations that this node has drawn and not used yet.
+    pub(super) drawn: BTreeMap<KeyspaceName, Drawn>,
+    /// Highest known generation of each keyspace.
+    pub(super) generations: BTreeMap<KeyspaceName, u32>,
+    /// Cluster record as last seen.
+    pub(super) cluster: Option<Arc<ClusterRecord>>,
+}
+
 /// A generation that this node has drawn and not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drawn {
@@ -48,46 +60,52 @@ impl Node {
     /// A read said that there is no such key.
     pub(super) fn on_missing(&mut self, key: &Key) {
         let ours = match key {
-            Key::Shard(id) => self.config.keyspaces.contains_key(&id.keyspace),
-            Key::Keyspace(name) => self.config.keyspaces.contains_key(name),
-            Key::Node(name) => *name == self.config.name,
+            Key::Shard(id) => self.ctx.config.keyspaces.contains_key(&id.keyspace),
+            Key::Keyspace(name) => self.ctx.config.keyspaces.contains_key(name),
+            Key::Node(name) => *name == self.ctx.config.name,
             Key::Cluster => true,
             _ => false,
         };
-        if !ours || !matches!(self.life, Life::Running) {
+        if !ours || !matches!(self.ctx.life, Life::Running) {
             return;
         }
-        self.note(NodeEvent::RecordMissing { key: key.clone() });
+        self.ctx.note(NodeEvent::RecordMissing { key: key.clone() });
         match key {
             Key::Node(_) => self.keep_name(),
             Key::Cluster => self.keep_cluster(),
-            Key::Shard(_) => self.timers.set_sooner(Timer::Restore, self.now),
+            Key::Shard(_) => self.ctx.timers.set_sooner(Timer::Restore, self.ctx.now),
             _ => self
+                .ctx
                 .timers
-                .set_sooner(Timer::Restore, self.restore_at(self.now)),
+                .set_sooner(Timer::Restore, self.restore_at(self.ctx.now)),
         }
     }
 
     /// Sees to it that a shard record that has become unreadable is restored in time.
     pub(super) fn restore_later(&mut self, id: &ShardId) {
-        if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
+        if let Some(KeyState::Damaged { since, .. }) = self.ctx.view.shards.cell(id) {
             let at = self.restore_at(*since);
-            self.timers.set_sooner(Timer::Restore, at);
+            self.ctx.timers.set_sooner(Timer::Restore, at);
         }
     }
 
     /// When something that is missing since then may be made anew.
     pub(super) fn restore_at(&self, since: Time) -> Time {
-        if self.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
+        if self
+            .ctx
+            .config
+            .rules
+            .broken_by(Mutant::RestoreWithoutWitnesses)
+        {
             return since;
         }
-        since + self.config.timing.proof_of(self.longest_ttl())
+        since + self.ctx.config.timing.proof_of(self.longest_ttl())
     }
 
     /// Whether everything was read since something could first be made anew; if not, it is read now. A watch may have left
     /// out who came meanwhile, and whoever is not seen is not asked.
     pub(super) fn has_read_since(&mut self, at: Time) -> bool {
-        if self.listed_at >= at {
+        if self.sync.listed_at >= at {
             return true;
         }
         self.list();
@@ -95,7 +113,7 @@ impl Node {
     }
 
     fn is_restoring(&self) -> bool {
-        self.pending.values().any(|p| {
+        self.ctx.requests.values().any(|p| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
                 if matches!(purpose, WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore))
         })
@@ -103,23 +121,24 @@ impl Node {
 
     /// Makes anew what has been missing for long enough.
     pub(super) fn restore_lost(&mut self) {
-        if self.config.role != Role::Node || self.is_restoring() {
+        if self.ctx.config.role != Role::Node || self.is_restoring() {
             return;
         }
-        if !self.may_own() || !matches!(self.life, Life::Running) {
-            return self
-                .timers
-                .set(Timer::Restore, self.now + self.config.timing.renew_interval);
+        if !self.ctx.may_own() || !matches!(self.ctx.life, Life::Running) {
+            return self.ctx.timers.set(
+                Timer::Restore,
+                self.ctx.now + self.ctx.config.timing.renew_interval,
+            );
         }
-        for (name, config) in self.config.keyspaces.clone() {
+        for (name, config) in self.ctx.config.keyspaces.clone() {
             if self.put_placeholders(&name, config.kind) {
                 continue;
             }
-            match self.view.keyspaces.cell(&name) {
+            match self.ctx.view.keyspaces.cell(&name) {
                 Some(KeyState::Missing { since }) => {
                     let (since, at) = (*since, self.restore_at(*since));
-                    if self.now < at {
-                        self.timers.set_sooner(Timer::Restore, at);
+                    if self.ctx.now < at {
+                        self.ctx.timers.set_sooner(Timer::Restore, at);
                     } else if !self.has_read_since(at) {
                         // The list sees to it that this goes on.
                     } else if let Some(generation) =
@@ -142,14 +161,20 @@ impl Node {
 
     /// The highest generation that is known to have been used for a keyspace; zero if it never was.
     pub(super) fn known_generation(&self, name: &KeyspaceName) -> u32 {
-        let seen = self.generations.get(name).copied().unwrap_or(0);
+        let seen = self.recovery.generations.get(name).copied().unwrap_or(0);
         let listed = self
+            .ctx
             .view
             .cluster
             .get(&())
             .and_then(|c| c.keyspaces.get(name).copied())
             .unwrap_or(0);
-        let record = self.view.keyspaces.get(name).map_or(0, |k| k.generation);
+        let record = self
+            .ctx
+            .view
+            .keyspaces
+            .get(name)
+            .map_or(0, |k| k.generation);
         seen.max(listed).max(record)
     }
 
@@ -160,10 +185,10 @@ impl Node {
         since: Time,
         purpose: WritePurpose,
     ) -> Option<u32> {
-        if self.config.rules.broken_by(Mutant::EpochForgotten) {
+        if self.ctx.config.rules.broken_by(Mutant::EpochForgotten) {
             return Some(self.known_generation(name).max(1));
         }
-        if let Some(drawn) = self.drawn.get(name)
+        if let Some(drawn) = self.recovery.drawn.get(name)
             && drawn.at >= since
         {
             // What was drawn for a loss may be overtaken: others have made the record anew above it, and it was lost again
@@ -173,22 +198,22 @@ impl Node {
                 return drawn.confirmed.then_some(drawn.generation);
             }
         }
-        let seen = self.view.cluster.seen(&()).cloned()?;
+        let seen = self.ctx.view.cluster.seen(&()).cloned()?;
         let known = self.known_generation(name);
         let (generation, fresh) = (known.saturating_add(1), known == 0);
         let mut record = (*seen.record).clone();
-        record.head = record.head.next(self.nonce());
+        record.head = record.head.next(self.ctx.nonce());
         record.keyspaces.insert(name.clone(), generation);
-        self.drawn.insert(
+        self.recovery.drawn.insert(
             name.clone(),
             Drawn {
                 generation,
-                at: self.now,
+                at: self.ctx.now,
                 confirmed: false,
                 fresh,
             },
         );
-        self.put(
+        self.ctx.put(
             Key::Cluster,
             Expect::Version(seen.version),
             Record::Cluster(Arc::new(record)),
@@ -200,14 +225,14 @@ impl Node {
     pub(super) fn on_generation_drawn(&mut self, name: &KeyspaceName, outcome: &Settled) {
         match outcome {
             Settled::Done => {
-                if let Some(drawn) = self.drawn.get_mut(name) {
+                if let Some(drawn) = self.recovery.drawn.get_mut(name) {
                     drawn.confirmed = true;
-                    let known = self.generations.entry(name.clone()).or_default();
+                    let known = self.recovery.generations.entry(name.clone()).or_default();
                     *known = (*known).max(drawn.generation);
                 }
             }
             _ => {
-                self.drawn.remove(name);
+                self.recovery.drawn.remove(name);
             }
         }
     }
@@ -222,12 +247,12 @@ impl Node {
         purpose: WritePurpose,
     ) {
         let key = Key::Keyspace(name.clone());
-        let nonce = self.nonce();
-        let old = self.view.keyspaces.seen(name).cloned();
+        let nonce = self.ctx.nonce();
+        let old = self.ctx.view.keyspaces.seen(name).cloned();
         let head = match &old {
             Some(old) => old.record.head.next(nonce),
             None => Head {
-                rev: self.view.fresh_rev(&key),
+                rev: self.ctx.view.fresh_rev(&key),
                 ..Head::first(nonce)
             },
         };
@@ -248,17 +273,18 @@ impl Node {
             unknown,
         };
         let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version));
-        self.drawn.remove(name);
-        self.put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
+        self.recovery.drawn.remove(name);
+        self.ctx
+            .put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
     }
 
     /// Writes placeholders for the missing shard records of a keyspace; returns whether there are any.
     fn put_placeholders(&mut self, name: &KeyspaceName, kind: KeyspaceKind) -> bool {
-        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.deleted);
-        if removed || self.config.rules.broken_by(Mutant::RestoreIfAbsent) {
+        let removed = self.ctx.view.keyspaces.get(name).is_some_and(|k| k.deleted);
+        if removed || self.ctx.config.rules.broken_by(Mutant::RestoreIfAbsent) {
             return false;
         }
-        let shards = self.view.shards.cells();
+        let shards = self.ctx.view.shards.cells();
         let missing = shards.filter(|(id, cell)| {
             id.keyspace == *name && matches!(cell, KeyState::Missing { .. }) && is_of(kind, id)
         });
@@ -273,15 +299,16 @@ impl Node {
     /// Marks a key as that of a lost record.
     pub(super) fn put_placeholder(&mut self, key: Key, purpose: WritePurpose) {
         let head = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(self.nonce())
+            rev: self.ctx.view.fresh_rev(&key),
+            ..Head::first(self.ctx.nonce())
         };
-        self.put(key, Expect::Absent, Record::Placeholder(head), purpose);
+        self.ctx
+            .put(key, Expect::Absent, Record::Placeholder(head), purpose);
     }
 
     /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
     fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
-        let rules = self.config.rules;
+        let rules = self.ctx.config.rules;
         match cell {
             KeyState::Damaged {
                 damage: damage @ Damage::Corrupt(_),
@@ -304,12 +331,12 @@ impl Node {
 
     fn restore_shards(&mut self, name: &KeyspaceName) {
         let (mut due, mut last, mut wake) = (Vec::new(), Time::ZERO, Time::NEVER);
-        for (id, cell) in self.view.shards.cells() {
+        for (id, cell) in self.ctx.view.shards.cells() {
             if id.keyspace == *name
                 && let Some((since, at, expect)) = self.lost(cell)
                 && self.belongs(id)
             {
-                if self.now >= at {
+                if self.ctx.now >= at {
                     due.push((id.clone(), expect));
                     last = last.max(since);
                 } else {
@@ -318,13 +345,13 @@ impl Node {
             }
         }
         if wake < Time::NEVER {
-            self.timers.set_sooner(Timer::Restore, wake);
+            self.ctx.timers.set_sooner(Timer::Restore, wake);
         }
         if due.is_empty() {
-            self.drawn.remove(name);
+            self.recovery.drawn.remove(name);
             return;
         }
-        if !self.has_read_since(self.restore_at(last).min(self.now)) {
+        if !self.has_read_since(self.restore_at(last).min(self.ctx.now)) {
             return;
         }
         let Some(generation) =
@@ -332,8 +359,8 @@ impl Node {
         else {
             return;
         };
-        self.drawn.remove(name);
-        let rules = self.config.rules;
+        self.recovery.drawn.remove(name);
+        let rules = self.ctx.config.rules;
         let witnesses = match rules.broken_by(Mutant::CorruptWithoutWitnesses) {
             true => Vec::new(),
             false => self.possible_owners(),
@@ -355,11 +382,11 @@ impl Node {
     ) {
         let key = Key::Shard(id.clone());
         let head = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(self.nonce())
+            rev: self.ctx.view.fresh_rev(&key),
+            ..Head::first(self.ctx.nonce())
         };
         let witnesses_empty = witnesses.is_empty();
-        let record = restored(head, generation, witnesses, self.config.rules);
+        let record = restored(head, generation, witnesses, self.ctx.config.rules);
         if purpose == WritePurpose::Restore || !witnesses_empty {
             self.tell(
                 &id,
@@ -369,41 +396,42 @@ impl Node {
                 None,
             );
         }
-        self.put(key, expect, Record::Shard(Arc::new(record)), purpose);
+        self.ctx
+            .put(key, expect, Record::Shard(Arc::new(record)), purpose);
     }
 
     /// Every incarnation that may be serving something: all that are not proven to have ended.
     pub(super) fn possible_owners(&self) -> Vec<SessionId> {
-        let cells = self.view.sessions.cells();
+        let cells = self.ctx.view.sessions.cells();
         let possible = cells.filter(|(id, cell)| match cell {
             KeyState::Present(seen) => {
-                self.view.may_own_shards(**id, &seen.record) && !self.ended(**id)
+                self.ctx.view.may_own_shards(**id, &seen.record) && !self.ctx.ended(**id)
             }
             KeyState::Damaged { .. } => true,
-            KeyState::Missing { since } => self.now < self.restore_at(*since),
+            KeyState::Missing { since } => self.ctx.now < self.restore_at(*since),
         });
         possible.map(|(id, _)| *id).collect()
     }
 
     /// Whether a shard must exist: in a named keyspace only those that were seen.
     fn belongs(&self, id: &ShardId) -> bool {
-        let keyspace = self.view.keyspaces.get(&id.keyspace);
+        let keyspace = self.ctx.view.keyspaces.get(&id.keyspace);
         keyspace.is_some_and(|k| is_of(k.kind, id))
     }
 
     pub(super) fn on_restore_settled(&mut self, outcome: Settled) {
         let at = match outcome {
-            Settled::Done => self.now,
-            _ => self.later(self.config.timing.renew_retry_interval),
+            Settled::Done => self.ctx.now,
+            _ => self.ctx.later(self.ctx.config.timing.renew_retry_interval),
         };
-        self.timers.set(Timer::Restore, at);
+        self.ctx.timers.set(Timer::Restore, at);
     }
 
     /// What this node has to say about a restored shard.
     pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Transition> {
-        let me = self.session()?;
+        let me = self.ctx.session()?;
         // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
-        let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
+        let speaks = |of: SessionId| self.ctx.config.role == Role::Node && self.ctx.ended(of);
         let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
         Some(Transition::DisclaimOwnership { session })
     }
@@ -411,24 +439,24 @@ impl Node {
     /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
     /// not even the node itself, counts on this node.
     pub(super) fn keep_name(&mut self) {
-        let key = Key::Node(self.config.name.clone());
-        let Some(session) = self.my_session().map(|h| h.id) else {
+        let key = Key::Node(self.ctx.config.name.clone());
+        let Some(session) = self.ctx.my_session().map(|h| h.id) else {
             return;
         };
-        if !matches!(self.life, Life::Running) {
+        if !matches!(self.ctx.life, Life::Running) {
             return;
         }
-        let nonce = self.nonce();
-        let (expect, head) = match self.view.nodes.cell(&self.config.name) {
+        let nonce = self.ctx.nonce();
+        let (expect, head) = match self.ctx.view.nodes.cell(&self.ctx.config.name) {
             Some(KeyState::Missing { .. }) => (
                 Expect::Absent,
                 Head {
-                    rev: self.view.fresh_rev(&key),
+                    rev: self.ctx.view.fresh_rev(&key),
                     ..Head::first(nonce)
                 },
             ),
             Some(KeyState::Present(seen))
-                if seen.record.session != session && self.ended(seen.record.session) =>
+                if seen.record.session != session && self.ctx.ended(seen.record.session) =>
             {
                 (
                     Expect::Version(seen.version.clone()),
@@ -443,15 +471,15 @@ impl Node {
         let record = NodeRecord {
             head,
             session,
-            mode: self.mode.clone(),
-            cordoned: self.cordoned,
-            boot: self.view.cluster.get(&()).map(|c| c.boot),
+            mode: self.session.mode.clone(),
+            cordoned: self.session.cordoned,
+            boot: self.ctx.view.cluster.get(&()).map(|c| c.boot),
             unsure: false,
-            ephemeral: self.config.ephemeral,
+            ephemeral: self.ctx.config.ephemeral,
             stop_session: None,
             unknown: Unknown::new(),
         };
-        self.put(
+        self.ctx.put(
             key,
             expect,
             Record::Node(Arc::new(record)),
@@ -461,7 +489,7 @@ impl Node {
 
     /// Raises the generations that the cluster's record lists to those that this node has seen.
     pub(super) fn raise_listed(&self, cluster: &mut ClusterRecord) {
-        for (name, generation) in &self.generations {
+        for (name, generation) in &self.recovery.generations {
             let listed = cluster.keyspaces.entry(name.clone()).or_default();
             *listed = (*listed).max(*generation);
         }
@@ -469,22 +497,22 @@ impl Node {
 
     /// Writes the cluster's record anew, with all that this node remembers of it.
     pub(super) fn keep_cluster(&mut self) {
-        if !matches!(self.life, Life::Running)
-            || !self.view.is_missing(&Key::Cluster)
-            || !self.may_own()
+        if !matches!(self.ctx.life, Life::Running)
+            || !self.ctx.view.is_missing(&Key::Cluster)
+            || !self.ctx.may_own()
         {
             return;
         }
-        let Some(mut record) = self.cluster.as_deref().cloned() else {
+        let Some(mut record) = self.recovery.cluster.as_deref().cloned() else {
             return;
         };
         record.head = Head {
-            rev: self.view.fresh_rev(&Key::Cluster),
-            ..Head::first(self.nonce())
+            rev: self.ctx.view.fresh_rev(&Key::Cluster),
+            ..Head::first(self.ctx.nonce())
         };
         record.longest_ttl = self.longest_ttl();
         self.raise_listed(&mut record);
-        self.put(
+        self.ctx.put(
             Key::Cluster,
             Expect::Absent,
             Record::Cluster(Arc::new(record)),

@@ -90,15 +90,15 @@ impl StartupPeers {
 impl Node {
     /// Takes down who is there, once for each start.
     pub(super) fn record_startup_peers(&mut self) {
-        if self.company.is_some() || self.config.role != Role::Node {
+        if self.startup.company.is_some() || self.ctx.config.role != Role::Node {
             return;
         }
-        let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
+        let boot = self.ctx.view.cluster.get(&()).map_or(0, |c| c.boot);
         let mut found = BTreeMap::new();
         let mut begun = false;
-        for (name, node) in self.view.nodes.iter() {
+        for (name, node) in self.ctx.view.nodes.iter() {
             let session = node.record.session;
-            let cell = self.view.sessions.cell(&session);
+            let cell = self.ctx.view.sessions.cell(&session);
             let role = match cell {
                 Some(KeyState::Present(seen)) => seen.record.role,
                 _ => Role::Node,
@@ -112,12 +112,12 @@ impl Node {
                 Some(KeyState::Damaged { .. }) => true,
                 Some(KeyState::Missing { .. }) | None => false,
             };
-            if may_live && *name != self.config.name {
-                let version = self.view.version(&Key::Session(session));
-                found.insert(session, (version, self.now));
+            if may_live && *name != self.ctx.config.name {
+                let version = self.ctx.view.version(&Key::Session(session));
+                found.insert(session, (version, self.ctx.now));
             }
         }
-        self.company = Some(StartupPeers {
+        self.startup.company = Some(StartupPeers {
             boot,
             begun,
             found,
@@ -127,24 +127,28 @@ impl Node {
 
     /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
     pub(super) fn note_peer_alive(&mut self, id: SessionId) {
-        let company = self.company.as_ref().filter(|company| !company.lived);
+        let company = self
+            .startup
+            .company
+            .as_ref()
+            .filter(|company| !company.lived);
         let Some((version, since)) = company.and_then(|c| c.found.get(&id)) else {
             return;
         };
         if self.other(id, version.as_ref(), *since) != Others::Live {
             return;
         }
-        if let Some(company) = &mut self.company
+        if let Some(company) = &mut self.startup.company
             && !std::mem::replace(&mut company.lived, true)
         {
             // Who is sure says so at once: a node that starts next must not take it for one that knows nothing.
-            self.timers.set_sooner(Timer::OwnRecord, self.now);
+            self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
         }
     }
 
     /// Whether any of those that the start found lives.
     fn others(&self) -> Others {
-        let Some(company) = &self.company else {
+        let Some(company) = &self.startup.company else {
             return Others::Gone;
         };
         if company.lived {
@@ -172,15 +176,15 @@ impl Node {
     }
 
     fn other(&self, id: SessionId, version: Option<&Version>, since: Time) -> Others {
-        let timing = &self.config.timing;
-        let (changed, leased, until, unsure) = match self.view.sessions.cell(&id) {
+        let timing = &self.ctx.config.timing;
+        let (changed, leased, until, unsure) = match self.ctx.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) if seen.record.is_live() => {
                 let record = &seen.record;
                 let since = since.max(seen.since);
-                let named = self.view.nodes.get(&record.node);
+                let named = self.ctx.view.nodes.get(&record.node);
                 let unsure = named.is_some_and(|n| n.session == id && n.unsure);
                 let clock = record.boot_clock.as_ref().filter(|clock| {
-                    record.renewals > 0 && self.config.boot_id.as_ref() == Some(&clock.id)
+                    record.renewals > 0 && self.ctx.config.boot_id.as_ref() == Some(&clock.id)
                 });
                 let until = match (record.leased, clock) {
                     (Some(_), _) => since + self.lease_ends_within(id),
@@ -199,19 +203,19 @@ impl Node {
         if changed && !unsure {
             return Others::Live;
         }
-        if self.now < until {
-            if !changed || !matches!(self.life, Life::Booting(_)) {
+        if self.ctx.now < until {
+            if !changed || !matches!(self.ctx.life, Life::Booting) {
                 return Others::Open(until);
             }
             // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
             // that out. A start has no ticks, so it reads everything again.
-            let read_at = self.listed_at.max(since) + timing.proof_of(self.longest_ttl());
-            return match self.now < read_at {
+            let read_at = self.sync.listed_at.max(since) + timing.proof_of(self.longest_ttl());
+            return match self.ctx.now < read_at {
                 true => Others::Open(until.min(read_at)),
                 false => Others::Unread,
             };
         }
-        if self.listed_at < until {
+        if self.sync.listed_at < until {
             // A watch may have left out that it was renewed, or that it is over.
             return Others::Unread;
         }
@@ -227,10 +231,10 @@ impl Node {
     pub(super) fn enter_as(&mut self, record: Option<&NodeRecord>) -> Entering {
         let mode = match record {
             Some(record) => record.mode.clone(),
-            None if self.config.join => NodeMode::drained(NodeMode::JOINED),
+            None if self.ctx.config.join => NodeMode::drained(NodeMode::JOINED),
             None => NodeMode::Active,
         };
-        if self.config.role != Role::Node {
+        if self.ctx.config.role != Role::Node {
             let unsure = false;
             return Entering::As(Entry { mode, unsure });
         }
@@ -263,8 +267,12 @@ impl Node {
 
     /// Asks after the lease of one of those that the start found. If it is kept, that is asked again when it should be gone.
     pub(super) fn ask_after_company(&mut self, id: SessionId) {
-        let now = self.now;
-        let found = self.company.as_mut().and_then(|c| c.found.get_mut(&id));
+        let now = self.ctx.now;
+        let found = self
+            .startup
+            .company
+            .as_mut()
+            .and_then(|c| c.found.get_mut(&id));
         if let Some((_, since)) = found {
             *since = now;
         }
@@ -274,46 +282,46 @@ impl Node {
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
     /// whole cluster has not begun anew since.
     fn is_stale(&self, record: &NodeRecord) -> bool {
-        let ran_out = match self.view.sessions.get(&record.session) {
+        let ran_out = match self.ctx.view.sessions.get(&record.session) {
             Some(session) => {
                 let reason = session.ended.map(|ended| ended.reason);
                 matches!(reason, Some(EndReason::Expired | EndReason::LeaseGone))
             }
             // Where the store keeps the time, what is gone has run out, unless its holder knows better.
             None => {
-                let leased = self.config.timekeeper == Timekeeper::Store;
+                let leased = self.ctx.config.timekeeper == Timekeeper::Store;
                 leased && !self.was_mine(record.session)
             }
-        } || self.ran_out == Some(record.session);
-        let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
+        } || self.session.ran_out == Some(record.session);
+        let boot = self.ctx.view.cluster.get(&()).map_or(0, |c| c.boot);
         let ran_under = record.boot.unwrap_or(boot);
-        self.config.rejoin == RejoinMode::Manual && ran_out && ran_under >= boot
+        self.ctx.config.rejoin == RejoinMode::Manual && ran_out && ran_under >= boot
     }
 
     /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.
     fn raise_boot(&mut self, purpose: WritePurpose) -> bool {
-        let Some(company) = self.company.as_ref().filter(|c| c.begun) else {
+        let Some(company) = self.startup.company.as_ref().filter(|c| c.begun) else {
             return false;
         };
         let boot = company.boot;
-        let Some(seen) = self.view.cluster.seen(&()).cloned() else {
+        let Some(seen) = self.ctx.view.cluster.seen(&()).cloned() else {
             return false;
         };
         if seen.record.boot > boot {
             return false;
         }
         let mut record = (*seen.record).clone();
-        record.head = record.head.next(self.nonce());
+        record.head = record.head.next(self.ctx.nonce());
         record.boot = boot + 1;
         let expect = Expect::Version(seen.version);
         let record = Record::Cluster(Arc::new(record));
-        self.put(Key::Cluster, expect, record, purpose);
+        self.ctx.put(Key::Cluster, expect, record, purpose);
         true
     }
 
     /// Finds out, while it runs, whether anybody lived when this node started, and says so in its record.
     pub(super) fn resolve_unsure(&mut self) {
-        if !matches!(self.life, Life::Running) || self.config.role != Role::Node {
+        if !matches!(self.ctx.life, Life::Running) || self.ctx.config.role != Role::Node {
             return;
         }
         let Some((record, expect)) = self.own_record() else {
@@ -323,23 +331,23 @@ impl Node {
             return;
         }
         match self.others() {
-            Others::Open(at) => return self.timers.set(Timer::OwnRecord, at.max(self.now)),
+            Others::Open(at) => return self.ctx.timers.set(Timer::OwnRecord, at.max(self.ctx.now)),
             Others::Unread => {
                 self.list();
-                let again = self.now + self.config.timing.renew_interval;
-                return self.timers.set(Timer::OwnRecord, again);
+                let again = self.ctx.now + self.ctx.config.timing.renew_interval;
+                return self.ctx.timers.set(Timer::OwnRecord, again);
             }
             Others::Unasked(_) => {
                 // Somebody asks after each session, now and then.
-                let again = self.now + self.config.timing.renew_interval;
-                return self.timers.set(Timer::OwnRecord, again);
+                let again = self.ctx.now + self.ctx.config.timing.renew_interval;
+                return self.ctx.timers.set(Timer::OwnRecord, again);
             }
             Others::Gone if self.raise_boot(WritePurpose::OwnRecord) => return,
             Others::Gone | Others::Live => {}
         }
-        let boot = self.view.cluster.get(&()).map(|c| c.boot);
+        let boot = self.ctx.view.cluster.get(&()).map(|c| c.boot);
         let new = NodeRecord {
-            head: record.head.next(self.nonce()),
+            head: record.head.next(self.ctx.nonce()),
             unsure: false,
             boot: boot.max(record.boot),
             ..record
@@ -348,15 +356,15 @@ impl Node {
     }
 
     fn own_record(&self) -> Option<(NodeRecord, Expect)> {
-        let me = self.my_session()?.id;
-        let seen = self.view.nodes.seen(&self.config.name)?;
+        let me = self.ctx.my_session()?.id;
+        let seen = self.ctx.view.nodes.seen(&self.ctx.config.name)?;
         let expect = Expect::Version(seen.version.clone());
         (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
     }
 
     fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
-        let key = Key::Node(self.config.name.clone());
-        self.put(
+        let key = Key::Node(self.ctx.config.name.clone());
+        self.ctx.put(
             key,
             expect,
             Record::Node(Arc::new(record)),
@@ -365,18 +373,16 @@ impl Node {
     }
 
     fn is_writing_own_record(&self) -> bool {
-        self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == WritePurpose::OwnRecord)
-        })
+        self.ctx.is_writing(&WritePurpose::OwnRecord)
     }
 
     /// A write of [`Purpose::OwnRecord`] is settled, whatever became of it: what is left to do shows in the view.
     pub(super) fn on_around_settled(&mut self, failed: bool) {
         let at = match failed {
-            true => self.later(self.config.timing.renew_retry_interval),
-            false => self.now,
+            true => self.ctx.later(self.ctx.config.timing.renew_retry_interval),
+            false => self.ctx.now,
         };
-        self.timers.set_sooner(Timer::OwnRecord, at);
+        self.ctx.timers.set_sooner(Timer::OwnRecord, at);
     }
 
     /// Does what the node's own record asks of it: says that it is drained once it is, and stops if it is told to.
@@ -384,20 +390,20 @@ impl Node {
         let Some((record, expect)) = self.own_record() else {
             return;
         };
-        if record.stop_session == Some(record.session) && matches!(self.life, Life::Running) {
-            self.note(NodeEvent::StopRequested {
+        if record.stop_session == Some(record.session) && matches!(self.ctx.life, Life::Running) {
+            self.ctx.note(NodeEvent::StopRequested {
                 session: record.session,
             });
             return self.begin_stop();
         }
         let done = record.mode == NodeMode::Draining
-            && matches!(self.life, Life::Running)
-            && self.may_own()
+            && matches!(self.ctx.life, Life::Running)
+            && self.ctx.may_own()
             && !self.is_writing_own_record()
             && self.has_nothing(record.session);
         if done {
             let new = NodeRecord {
-                head: record.head.next(self.nonce()),
+                head: record.head.next(self.ctx.nonce()),
                 mode: NodeMode::drained(NodeMode::BY_OPERATOR),
                 ..record
             };
@@ -407,40 +413,45 @@ impl Node {
 
     /// Whether nothing is owned by a session of this node, or on its way to it.
     fn has_nothing(&self, session: SessionId) -> bool {
-        let shards = self.view.shards.iter();
+        let shards = self.ctx.view.shards.iter();
         let mut mine = shards.filter(|(id, seen)| {
             let coming = seen.record.ownership.moving();
-            self.config.keyspaces.contains_key(&id.keyspace)
+            self.ctx.config.keyspaces.contains_key(&id.keyspace)
                 && (seen.record.is_owned_by(session)
                     || coming.is_some_and(|(mv, _)| mv.to.session == session))
         });
-        self.runs.is_empty()
+        self.shards.runs.is_empty()
             && mine.next().is_none()
-            && self.shards.values().all(super::shards::ShardSlot::is_quiet)
+            && self
+                .shards
+                .slots
+                .values()
+                .all(super::shards::ShardSlot::is_quiet)
     }
 
     /// Removes what is recorded of ephemeral nodes that are long gone, unless an operator has set something there.
     pub(super) fn sweep_nodes(&mut self) {
         let gone: Vec<_> = self
+            .ctx
             .view
             .nodes
             .iter()
             .filter(|(name, seen)| {
                 let record = &seen.record;
-                let ended = self.view.sessions.seen(&record.session);
+                let ended = self.ctx.view.sessions.seen(&record.session);
                 let long = ended.is_some_and(|s| {
-                    self.ended(record.session) && self.now >= s.since.max(seen.since) + KEPT
+                    self.ctx.ended(record.session) && self.ctx.now >= s.since.max(seen.since) + KEPT
                 });
                 record.ephemeral
                     && !record.cordoned
                     && !record.mode.is_by_operator()
-                    && **name != self.config.name
+                    && **name != self.ctx.config.name
                     && long
             })
             .map(|(name, seen)| (Key::Node(name.clone()), seen.version.clone()))
             .collect();
         for (key, version) in gone {
-            self.delete(key, version);
+            self.ctx.delete(key, version);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
 use crate::reason::Reason;
 use crate::record::{
-    BootClock, Damage, FORMAT, Head, HeldByRouter, Record, SessionRecord, Unknown,
+    BootClock, Damage, FORMAT, Head, HeldByRouter, NodeMode, Record, SessionRecord, Unknown,
 };
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
@@ -23,7 +23,7 @@ use super::{Life, Node, Timekeeper};
 
 /// A session that this node has created, or is creating.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Holder {
+pub(super) struct OwnSession {
     pub(super) id: SessionId,
     pub(super) record: Arc<SessionRecord>,
     /// The version to renew; `None` until the creation is confirmed.
@@ -43,7 +43,29 @@ pub(super) struct Holder {
     pub(super) resigned: bool,
 }
 
-impl Holder {
+/// State of the renewals of the node's session, and what the session's record reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Session {
+    /// Number of sessions that this process has created.
+    pub(super) sessions: u64,
+    /// Time before which the end of the session is not written again.
+    pub(super) resign_not_before: Time,
+    /// Last sign of life of the application's runtime.
+    pub(super) progress: Time,
+    /// It was reported that renewals have stopped because the runtime shows no sign of life.
+    pub(super) wedged: bool,
+    /// Session of this node that has expired according to the store.
+    pub(super) ran_out: Option<SessionId>,
+    /// Moves for which a router holds requests. Of a node: moves to it that have loaded and wait for others.
+    pub(super) held: HeldByRouter,
+    /// Time of the last write of the session's record that reported costs or changed its list of unserved shards.
+    pub(super) load_told: Time,
+    /// Mode of the node, as last seen in its record.
+    pub(super) mode: NodeMode,
+    pub(super) cordoned: bool,
+}
+
+impl OwnSession {
     /// Returns whether a renewal of this session can have written this record: everything that renewals never change is as it
     /// was.
     fn may_have_written(&self, record: &SessionRecord, stopping: bool) -> bool {
@@ -63,32 +85,18 @@ impl Holder {
 }
 
 impl Node {
-    pub(super) fn my_session(&self) -> Option<&Holder> {
-        self.holder.as_ref().filter(|h| h.version.is_some())
-    }
-
-    /// Whether the node may own, claim and serve at all.
-    pub(super) fn may_own(&self) -> bool {
-        matches!(self.life, Life::Running | Life::Stopping)
-            && self.lease_phase().is_some_and(LeasePhase::may_own)
-            && self.store_replaced.is_none()
-            && !self.has_resigned()
-    }
-
-    /// True after the end of the present session was sent. That write may have landed or may land late; other nodes can claim
-    /// the session's shards from then on.
-    pub(super) fn has_resigned(&self) -> bool {
-        self.holder.as_ref().is_some_and(|h| h.resigned)
-            && !self.config.rules.broken_by(Mutant::ServesAfterResigning)
-    }
-
     /// Creates a session under an id that was never used.
     pub(super) fn create_session(&mut self) {
-        self.sessions += 1;
-        let id = SessionId(self.config.entropy.wrapping_add(u128::from(self.sessions)));
-        let nonce = self.nonce();
-        let config = Arc::clone(&self.config);
-        let cluster = self.view.cluster.get(&());
+        self.session.sessions += 1;
+        let id = SessionId(
+            self.ctx
+                .config
+                .entropy
+                .wrapping_add(u128::from(self.session.sessions)),
+        );
+        let nonce = self.ctx.nonce();
+        let config = Arc::clone(&self.ctx.config);
+        let cluster = self.ctx.view.cluster.get(&());
         let record = Arc::new(SessionRecord {
             head: Head::first(nonce),
             ended: None,
@@ -114,7 +122,7 @@ impl Node {
             boot_clock: self.boot_clock(),
             unknown: Unknown::new(),
         });
-        self.holder = Some(Holder {
+        self.ctx.own = Some(OwnSession {
             id,
             record,
             version: None,
@@ -125,23 +133,23 @@ impl Node {
             refused: false,
             resigned: false,
         });
-        self.out.push(Action::Remember(id));
+        self.ctx.out.push(Action::Remember(id));
         match config.timekeeper {
-            Timekeeper::Nodes => self.put_new_session(self.now),
+            Timekeeper::Nodes => self.put_new_session(self.ctx.now),
             Timekeeper::Store => self.ask_for_lease(id),
         }
     }
 
     /// Writes the record of the session that is being created. Its time counts from `sent`.
     pub(super) fn put_new_session(&mut self, sent: Time) {
-        let Some(holder) = &self.holder else { return };
+        let Some(holder) = &self.ctx.own else { return };
         let nonce = holder.record.head.nonce;
         let request = Request::Put {
             key: Key::Session(holder.id),
             expect: Expect::Absent,
             record: Record::Session(Arc::clone(&holder.record)),
         };
-        self.ask(
+        self.ctx.ask(
             Connection::Renewal,
             request,
             Pending::CreateSession { nonce, sent },
@@ -149,16 +157,17 @@ impl Node {
     }
 
     fn boot_clock(&self) -> Option<BootClock> {
-        let id = self.config.boot_id.clone()?;
+        let id = self.ctx.config.boot_id.clone()?;
         Some(BootClock {
             id,
-            until_ns: self.now + self.config.timing.ttl,
+            until_ns: self.ctx.now + self.ctx.config.timing.ttl,
         })
     }
 
     pub(super) fn on_session_created(&mut self, nonce: Nonce, sent: Time, reply: Reply) {
         let Some(holder) = self
-            .holder
+            .ctx
+            .own
             .as_mut()
             .filter(|h| h.record.head.nonce == nonce)
         else {
@@ -170,66 +179,67 @@ impl Node {
         };
         holder.version = Some(version.clone());
         let sure = holder.record.leased.map_or(holder.record.ttl, |granted| {
-            self.config.timing.sure_of(granted)
+            self.ctx.config.timing.sure_of(granted)
         });
         let ttl = sure.min(holder.record.ttl);
-        let lease = Lease::new(self.now, sent, ttl, self.config.rules);
+        let lease = Lease::new(self.ctx.now, sent, ttl, self.ctx.config.rules);
         holder.lease = Some(lease);
         let (id, record) = (holder.id, Arc::clone(&holder.record));
-        self.learn(
+        self.ctx.learn(
             &Key::Session(id),
             Found {
                 version,
                 record: Ok(Record::Session(record)),
             },
         );
-        self.timers
-            .set(Timer::Renew, sent + self.config.timing.renew_interval);
+        self.ctx
+            .timers
+            .set(Timer::Renew, sent + self.ctx.config.timing.renew_interval);
         self.publish_lease();
         self.on_boot_settled(Settled::Done);
     }
 
     /// For how long the application's runtime has shown no sign of life, if that is too long.
     pub(super) fn is_wedged(&self) -> Option<Duration> {
-        let silent = self.now.since(self.progress);
-        (self.started && silent > self.config.timing.stall_limit).then_some(silent)
+        let silent = self.ctx.now.since(self.session.progress);
+        (self.startup.started && silent > self.ctx.config.timing.stall_limit).then_some(silent)
     }
 
     /// Sends a renewal, unless one is under way, the session's end was sent, or the application's runtime shows no sign of
     /// life.
     pub(super) fn renew(&mut self) {
-        if self.has_resigned() {
+        if self.ctx.has_resigned() {
             return;
         }
         if let Some(since) = self.is_wedged() {
-            self.timers.set(
+            self.ctx.timers.set(
                 Timer::Renew,
-                self.now + self.config.timing.renew_retry_interval,
+                self.ctx.now + self.ctx.config.timing.renew_retry_interval,
             );
-            if !std::mem::replace(&mut self.wedged, true) {
-                self.note(NodeEvent::RuntimeBlocked { since });
+            if !std::mem::replace(&mut self.session.wedged, true) {
+                self.ctx.note(NodeEvent::RuntimeBlocked { since });
             }
             return;
         }
-        self.wedged = false;
-        let nonce = self.nonce();
+        self.session.wedged = false;
+        let nonce = self.ctx.nonce();
         let boot_clock = self.boot_clock();
-        let stopping = matches!(self.life, Life::Stopping);
+        let stopping = matches!(self.ctx.life, Life::Stopping);
         let loads = self.loads();
         let unserved = self.unserved();
         let news = self.is_news(&loads) || self.unserved_is_news(&unserved);
-        let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
+        let Some(holder) = self.ctx.own.as_mut().filter(|h| !h.busy) else {
             return;
         };
         let Some(version) = holder.version.clone() else {
             return;
         };
         let leaves = stopping && !holder.record.stopping;
-        let holds = holder.record.held != self.held;
+        let holds = holder.record.held != self.session.held;
         let writes = (leaves || holder.rewriting || news || holds) && !holder.refused;
         if holder.record.leased.is_some()
             && !writes
-            && !self.config.rules.broken_by(Mutant::RenewedByWriting)
+            && !self.ctx.config.rules.broken_by(Mutant::RenewedByWriting)
         {
             return self.keep_alive();
         }
@@ -242,44 +252,44 @@ impl Node {
         record.stopping |= stopping;
         let tells_load = !loads.is_empty() || record.unserved != unserved;
         record.costs = loads;
-        record.held = self.held.clone();
+        record.held = self.session.held.clone();
         record.unserved = unserved;
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
         if tells_load {
-            self.load_was_told(self.now);
+            self.load_was_told(self.ctx.now);
         }
         let request = Request::Put {
             key: Key::Session(id),
             expect: Expect::Version(version),
             record: record.clone(),
         };
-        self.ask(
+        self.ctx.ask(
             Connection::Renewal,
             request,
             Pending::Renew {
                 id,
                 nonce,
-                sent: self.now,
+                sent: self.ctx.now,
                 record,
             },
         );
-        if self.config.rules.broken_by(Mutant::RenewPerShard) {
+        if self.ctx.config.rules.broken_by(Mutant::RenewPerShard) {
             self.renew_every_shard();
         }
     }
 
     /// A router holds other shards than before: owners wait to hear of it.
     pub(super) fn hold(&mut self, held: HeldByRouter) {
-        if self.held != held {
+        if self.session.held != held {
             // Nobody waits to hear of what is no longer held: the next renewal says it.
             let news = held.iter().any(|(keyspace, shards)| {
-                let told = self.held.get(keyspace);
+                let told = self.session.held.get(keyspace);
                 shards
                     .iter()
                     .any(|(shard, mv)| told.and_then(|told| told.get(shard)) != Some(mv))
             });
-            self.held = held;
+            self.session.held = held;
             if news {
                 self.renew();
             }
@@ -288,15 +298,15 @@ impl Node {
 
     /// Whether what the session says is held is not what is held.
     fn tells_old_news(&self) -> bool {
-        let told = self.holder.as_ref().map(|h| &h.record.held);
-        told.is_some_and(|told| *told != self.held)
+        let told = self.ctx.own.as_ref().map(|h| &h.record.held);
+        told.is_some_and(|told| *told != self.session.held)
     }
 
     pub(super) fn on_renewed(&mut self, nonce: Nonce, sent: Time, record: Record, reply: Reply) {
         let Record::Session(record) = record else {
             return;
         };
-        let Some(holder) = self.holder.as_mut() else {
+        let Some(holder) = self.ctx.own.as_mut() else {
             return;
         };
         let id = holder.id;
@@ -307,7 +317,7 @@ impl Node {
                     && holder
                         .lease
                         .as_ref()
-                        .is_none_or(|l| self.now >= l.deadline()) =>
+                        .is_none_or(|l| self.ctx.now >= l.deadline()) =>
             {
                 self.session_over(Reason::RecordUnreadable);
             }
@@ -317,25 +327,25 @@ impl Node {
                 holder.version = Some(version.clone());
                 holder.record = Arc::clone(&record);
                 let leased = record.leased.is_some();
-                self.learn(
+                self.ctx.learn(
                     &key,
                     Found {
                         version,
                         record: Ok(Record::Session(record)),
                     },
                 );
-                if leased && !self.config.rules.broken_by(Mutant::RenewedByWriting) {
+                if leased && !self.ctx.config.rules.broken_by(Mutant::RenewedByWriting) {
                     // The lease's time goes on as if nothing had been written.
-                    self.timers.set(Timer::Renew, self.now);
+                    self.ctx.timers.set(Timer::Renew, self.ctx.now);
                 } else {
-                    self.renewal_confirmed(sent, self.config.timing.ttl);
+                    self.renewal_confirmed(sent, self.ctx.config.timing.ttl);
                     if self.tells_old_news() {
-                        self.timers.set(Timer::Renew, self.now);
+                        self.ctx.timers.set(Timer::Renew, self.ctx.now);
                     }
                 }
             }
             Reply::Lost => {
-                self.ask(
+                self.ctx.ask(
                     Connection::Renewal,
                     Request::Get(key),
                     Pending::ReadSession { id },
@@ -357,8 +367,8 @@ impl Node {
 
     /// A renewal found another version than it expected: its own late write, or an end.
     pub(super) fn on_session_read(&mut self, reply: Reply) {
-        let (rules, stopping) = (self.config.rules, self.is_leaving());
-        let Some(holder) = self.holder.as_mut() else {
+        let (rules, stopping) = (self.ctx.config.rules, self.ctx.is_leaving());
+        let Some(holder) = self.ctx.own.as_mut() else {
             return;
         };
         let id = holder.id;
@@ -367,7 +377,7 @@ impl Node {
             && holder
                 .lease
                 .as_ref()
-                .is_none_or(|l| self.now >= l.deadline());
+                .is_none_or(|l| self.ctx.now >= l.deadline());
         match reply {
             Reply::Got(Some(found)) => {
                 let key = Key::Session(id);
@@ -393,16 +403,18 @@ impl Node {
                             let head = &mut Arc::make_mut(&mut holder.record).head;
                             head.rev = head.rev.max(record.head.rev);
                         }
-                        self.learn(&key, found);
+                        self.ctx.learn(&key, found);
                         match own {
                             Some(_) if late => self.session_over(Reason::RecordUnreadable),
                             Some(_) if leased => self.found_own_write(),
-                            Some((_, sent)) => self.renewal_confirmed(sent, self.config.timing.ttl),
-                            None => self.timers.set(Timer::Renew, self.now),
+                            Some((_, sent)) => {
+                                self.renewal_confirmed(sent, self.ctx.config.timing.ttl)
+                            }
+                            None => self.ctx.timers.set(Timer::Renew, self.ctx.now),
                         }
                     }
                     Ok(_) => {
-                        self.learn(&key, found);
+                        self.ctx.learn(&key, found);
                         self.session_over(Reason::SessionEnded);
                     }
                     Err(Damage::Corrupt(_)) => self.rewrite_session(found),
@@ -418,14 +430,14 @@ impl Node {
     /// The node's own session record cannot be read, or is not its own. What stood there may have been a tombstone; but as long
     /// as the lease has time, nobody can have proven an end, and the record may be written again. Later it may not.
     pub(super) fn rewrite_session(&mut self, found: Found) {
-        let may_own = self.lease_phase().is_some_and(LeasePhase::may_own);
-        let Some(key) = self.session().map(Key::Session) else {
+        let may_own = self.ctx.lease_phase().is_some_and(LeasePhase::may_own);
+        let Some(key) = self.ctx.session().map(Key::Session) else {
             return;
         };
         let version = found.version.clone();
-        self.learn(&key, found);
-        let rev = self.view.fresh_rev(&key);
-        let Some(holder) = self.holder.as_mut().filter(|_| may_own) else {
+        self.ctx.learn(&key, found);
+        let rev = self.ctx.view.fresh_rev(&key);
+        let Some(holder) = self.ctx.own.as_mut().filter(|_| may_own) else {
             return self.session_over(Reason::RecordUnreadable);
         };
         let mut record = (*holder.record).clone();
@@ -433,13 +445,13 @@ impl Node {
         holder.record = Arc::new(record);
         holder.version = Some(version);
         holder.rewriting = true;
-        self.timers.set(Timer::Renew, self.now);
+        self.ctx.timers.set(Timer::Renew, self.ctx.now);
     }
 
     /// A renewal that was sent at `sent` is good for `ttl`, but for no longer than everybody reads in the record.
     pub(super) fn renewal_confirmed(&mut self, sent: Time, ttl: Duration) {
-        let (timing, rules) = (self.timing(), self.config.rules);
-        let Some(holder) = self.holder.as_mut() else {
+        let (timing, rules) = (self.ctx.timing(), self.ctx.config.rules);
+        let Some(holder) = self.ctx.own.as_mut() else {
             return;
         };
         if !holder.rewriting {
@@ -450,12 +462,14 @@ impl Node {
             return;
         };
         let from = lease.phase();
-        let to = lease.confirmed(self.now, sent, ttl, &timing, rules);
-        let left = lease.deadline().since(self.now);
-        self.timers
-            .set(Timer::Renew, (sent + timing.renew_interval).max(self.now));
-        self.note(NodeEvent::Renewed {
-            took: self.now.since(sent),
+        let to = lease.confirmed(self.ctx.now, sent, ttl, &timing, rules);
+        let left = lease.deadline().since(self.ctx.now);
+        self.ctx.timers.set(
+            Timer::Renew,
+            (sent + timing.renew_interval).max(self.ctx.now),
+        );
+        self.ctx.note(NodeEvent::Renewed {
+            took: self.ctx.now.since(sent),
             left,
         });
         self.publish_lease();
@@ -463,31 +477,32 @@ impl Node {
     }
 
     pub(super) fn renewal_failed(&mut self, failure: StoreFailure) {
-        let (timing, rules) = (self.timing(), self.config.rules);
-        let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
+        let (timing, rules) = (self.ctx.timing(), self.ctx.config.rules);
+        let Some(lease) = self.ctx.own.as_mut().and_then(|h| h.lease.as_mut()) else {
             return;
         };
         let from = lease.phase();
-        let to = lease.failed(self.now, &timing, rules);
+        let to = lease.failed(self.ctx.now, &timing, rules);
         let streak = lease.failure_streak();
         if !rules.broken_by(Mutant::RenewalGivesUp) {
-            self.timers
-                .set(Timer::Renew, self.now + timing.renew_retry_interval);
+            self.ctx
+                .timers
+                .set(Timer::Renew, self.ctx.now + timing.renew_retry_interval);
         }
         let (StoreFailure::Unavailable(error)
         | StoreFailure::Unknown(error)
         | StoreFailure::Denied(error)) = failure;
-        self.note(NodeEvent::RenewalFailed { streak, error });
+        self.ctx.note(NodeEvent::RenewalFailed { streak, error });
         self.lease_moved(from, to);
     }
 
     /// Lets the clock act on the lease: called at every step, whatever the event.
     pub(super) fn tick_lease(&mut self) {
-        let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
+        let Some(lease) = self.ctx.own.as_mut().and_then(|h| h.lease.as_mut()) else {
             return;
         };
         let from = lease.phase();
-        let to = lease.tick(self.now, &self.config.timing, self.config.rules);
+        let to = lease.tick(self.ctx.now, &self.ctx.config.timing, self.ctx.config.rules);
         // Else it wants to be woken when it did before.
         if from != to {
             self.lease_moved(from, to);
@@ -495,65 +510,67 @@ impl Node {
     }
 
     fn lease_moved(&mut self, from: LeasePhase, to: LeasePhase) {
-        let rules = self.config.rules;
+        let rules = self.ctx.config.rules;
         let wake = self
-            .holder
+            .ctx
+            .own
             .as_ref()
             .and_then(|h| h.lease.as_ref())
-            .and_then(|l| l.wake(&self.config.timing, rules));
+            .and_then(|l| l.wake(&self.ctx.config.timing, rules));
         match wake {
-            Some(at) => self.timers.set(Timer::Lease, at),
-            None => self.timers.clear(&Timer::Lease),
+            Some(at) => self.ctx.timers.set(Timer::Lease, at),
+            None => self.ctx.timers.clear(&Timer::Lease),
         }
         if from == to {
             return;
         }
-        self.note(NodeEvent::Lease { from, to });
+        self.ctx.note(NodeEvent::Lease { from, to });
         self.look_at_leader();
         if to == LeasePhase::Detached {
             self.cut_all(Reason::LeaseLost);
         }
         if to == LeasePhase::Attached {
             // What was observed while the store was away proves nothing about others.
-            self.peers.trust_from(self.now);
-            if let Some(company) = &mut self.company {
-                company.restart(self.now);
+            self.membership.trust_from(self.ctx.now);
+            if let Some(company) = &mut self.startup.company {
+                company.restart(self.ctx.now);
             }
-            self.look_at_all = true;
+            self.ctx.scan_all = true;
         }
     }
 
     fn publish_lease(&mut self) {
-        let Some(holder) = &self.holder else { return };
+        let Some(holder) = &self.ctx.own else { return };
         let Some(lease) = &holder.lease else { return };
-        let stop_time = lease.closes_at(&self.config.timing, self.config.rules);
-        self.out.push(Action::Lease {
+        let stop_time = lease.closes_at(&self.ctx.config.timing, self.ctx.config.rules);
+        self.ctx.out.push(Action::Lease {
             session: holder.id,
             stop_time,
             deadline: lease.deadline(),
         });
-        let wake = lease.wake(&self.config.timing, self.config.rules);
+        let wake = lease.wake(&self.ctx.config.timing, self.ctx.config.rules);
         if let Some(at) = wake {
-            self.timers.set(Timer::Lease, at);
+            self.ctx.timers.set(Timer::Lease, at);
         }
     }
 
     /// The node's session is over: everything closes before anything else happens, then the node registers anew.
     pub(super) fn session_over(&mut self, reason: Reason) {
-        let Some(holder) = self.holder.take() else {
+        let Some(holder) = self.ctx.own.take() else {
             return;
         };
         self.cut_all(reason);
         self.stop_leading();
-        self.timers.clear(&Timer::Renew);
-        self.timers.clear(&Timer::Lease);
-        self.note(NodeEvent::SessionLost {
+        self.ctx.timers.clear(&Timer::Renew);
+        self.ctx.timers.clear(&Timer::Lease);
+        self.ctx.note(NodeEvent::SessionLost {
             session: holder.id,
             reason,
         });
-        if matches!(self.life, Life::Running | Life::Booting(_)) {
-            self.life = Life::Booting(Boot::default());
-            self.timers.set(Timer::Boot, self.now);
+        if matches!(self.ctx.life, Life::Running | Life::Booting) {
+            self.ctx.life = Life::Booting;
+            self.startup.boot = Boot::default();
+            self.ctx.timers.set(Timer::Boot, self.ctx.now);
         }
         self.refresh_members();
     }

@@ -5,30 +5,32 @@ use crate::reason::Reason;
 use crate::record::EndReason;
 use crate::rules::Mutant;
 
-use super::store_requests::{Pending, Settled, WritePurpose};
+use super::startup::Boot;
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node};
 
 impl Node {
     pub(super) fn begin_stop(&mut self) {
-        match self.life {
+        match self.ctx.life {
             Life::Running => {
                 self.resign_leadership();
-                self.life = Life::Stopping;
-                self.stopping_since = self.now;
-                let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
-                self.timers.set(Timer::Stop, self.now + limit);
-                if self.config.rules.broken_by(Mutant::EndBeforeRelease) {
+                self.ctx.life = Life::Stopping;
+                self.ctx.stopping_since = self.ctx.now;
+                let limit = self.ctx.config.timing.drain_timeout + self.ctx.config.timing.ttl;
+                self.ctx.timers.set(Timer::Stop, self.ctx.now + limit);
+                if self.ctx.config.rules.broken_by(Mutant::EndBeforeRelease) {
                     self.resign_session();
                 }
-                self.timers.set(Timer::Renew, self.now);
-                self.look_at_all = true;
+                self.ctx.timers.set(Timer::Renew, self.ctx.now);
+                self.ctx.scan_all = true;
             }
-            Life::Booting(_) => {
-                let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
-                self.life = Life::Stopping;
-                self.timers.clear(&Timer::Boot);
-                self.timers.set(Timer::Stop, self.now + limit);
+            Life::Booting => {
+                let limit = self.ctx.config.timing.drain_timeout + self.ctx.config.timing.ttl;
+                self.ctx.life = Life::Stopping;
+                self.startup.boot = Boot::default();
+                self.ctx.timers.clear(&Timer::Boot);
+                self.ctx.timers.set(Timer::Stop, self.ctx.now + limit);
             }
             Life::Stopping | Life::Over => {}
         }
@@ -36,18 +38,20 @@ impl Node {
 
     /// Whether the node has sent its own session's end.
     pub(super) fn is_resigning(&self) -> bool {
-        self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == WritePurpose::Resign)
-        })
+        self.ctx.is_writing(&WritePurpose::Resign)
     }
 
     /// Ends the session if everything has stopped; at the limit, goes without having everything in order.
     pub(super) fn finish_stop(&mut self, limit: bool) {
-        if !matches!(self.life, Life::Stopping) {
+        if !matches!(self.ctx.life, Life::Stopping) {
             return;
         }
-        let quiet =
-            self.runs.is_empty() && self.shards.values().all(super::shards::ShardSlot::is_quiet);
+        let quiet = self.shards.runs.is_empty()
+            && self
+                .shards
+                .slots
+                .values()
+                .all(super::shards::ShardSlot::is_quiet);
         if limit {
             self.cut_all(Reason::NodeStopping);
             return self.stopped();
@@ -55,14 +59,14 @@ impl Node {
         if !quiet {
             return;
         }
-        let Some(session) = self.my_session().map(|h| h.id) else {
+        let Some(session) = self.ctx.my_session().map(|h| h.id) else {
             return self.stopped();
         };
-        let owns = self.view.shards.iter().any(|(id, s)| {
-            s.record.is_owned_by(session) && self.config.keyspaces.contains_key(&id.keyspace)
+        let owns = self.ctx.view.shards.iter().any(|(id, s)| {
+            s.record.is_owned_by(session) && self.ctx.config.keyspaces.contains_key(&id.keyspace)
         });
-        let waits = self.is_resigning() || self.now < self.resign_not_before;
-        if owns && self.may_own() || waits {
+        let waits = self.is_resigning() || self.ctx.now < self.session.resign_not_before;
+        if owns && self.ctx.may_own() || waits {
             return;
         }
         self.resign_session();
@@ -70,46 +74,46 @@ impl Node {
 
     /// Writes the node's own session's end.
     pub(super) fn resign_session(&mut self) {
-        let Some(id) = self.my_session().map(|h| h.id) else {
+        let Some(id) = self.ctx.my_session().map(|h| h.id) else {
             return;
         };
         self.end_session(id, EndReason::Resigned, WritePurpose::Resign);
-        if !matches!(self.life, Life::Stopping) {
-            self.holder = None;
-            self.timers.clear(&Timer::Renew);
-            self.timers.clear(&Timer::Lease);
-        } else if let Some(holder) = &mut self.holder {
+        if !matches!(self.ctx.life, Life::Stopping) {
+            self.ctx.own = None;
+            self.ctx.timers.clear(&Timer::Renew);
+            self.ctx.timers.clear(&Timer::Lease);
+        } else if let Some(holder) = &mut self.ctx.own {
             holder.resigned = true;
         }
     }
 
     pub(super) fn on_resigned(&mut self, outcome: Settled) {
-        if !matches!(self.life, Life::Stopping) {
+        if !matches!(self.ctx.life, Life::Stopping) {
             return;
         }
         match outcome {
             Settled::Failed { .. } => {
-                let retry = self.later(self.config.timing.renew_retry_interval);
-                self.resign_not_before = retry;
-                self.timers.set(Timer::Tick, retry);
+                let retry = self.ctx.later(self.ctx.config.timing.renew_retry_interval);
+                self.session.resign_not_before = retry;
+                self.ctx.timers.set(Timer::Tick, retry);
             }
             // A renewal of ours may have come in between; the view has it, the next look resigns again.
-            Settled::Lost if self.my_session().is_some_and(|h| !self.ended(h.id)) => {
-                self.look_at_all = true
+            Settled::Lost if self.ctx.my_session().is_some_and(|h| !self.ctx.ended(h.id)) => {
+                self.ctx.scan_all = true
             }
             _ => self.stopped(),
         }
     }
 
     fn stopped(&mut self) {
-        self.life = Life::Over;
-        self.out.push(Action::Stopped);
+        self.ctx.life = Life::Over;
+        self.ctx.out.push(Action::Stopped);
     }
 
     /// A node that is over only confirms what was under way.
     pub(super) fn step_after_the_end(&mut self, event: Event) -> Step {
         if let Event::Drained(activation) = event {
-            self.runs.remove(&activation);
+            self.shards.runs.remove(&activation);
         }
         Step::default()
     }

@@ -18,7 +18,8 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::rejoin::Entering;
+use super::readiness::Initial;
+use super::rejoin::{Entering, StartupPeers};
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node, Timekeeper};
@@ -39,6 +40,19 @@ pub(super) struct Boot {
     refused: bool,
 }
 
+/// State of the start, and of what the node has to settle before it counts as started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Startup {
+    pub(super) boot: Boot,
+    /// What must be settled before the node counts as started; `None` once it is.
+    pub(super) initial: Option<Initial>,
+    pub(super) started: bool,
+    /// Registration time of the current session.
+    pub(super) registered: Time,
+    /// Other nodes that were live at the start; `None` before they are recorded.
+    pub(super) company: Option<StartupPeers>,
+}
+
 /// What the start should do next.
 enum Next {
     Wait,
@@ -54,10 +68,7 @@ impl Boot {
 
 impl Node {
     fn boot(&mut self) -> Option<&mut Boot> {
-        match &mut self.life {
-            Life::Booting(boot) => Some(boot),
-            _ => None,
-        }
+        matches!(self.ctx.life, Life::Booting).then_some(&mut self.startup.boot)
     }
 
     pub(super) fn resume_boot(&mut self) {
@@ -68,7 +79,7 @@ impl Node {
     }
 
     pub(super) fn advance_boot(&mut self) {
-        let now = self.now;
+        let now = self.ctx.now;
         let Some(boot) = self.boot() else { return };
         if boot.under_way > 0 || now < boot.not_before {
             return;
@@ -77,7 +88,7 @@ impl Node {
             let first = !std::mem::replace(&mut boot.begun, true);
             boot.under_way = 1;
             if first {
-                self.company = None;
+                self.startup.company = None;
             }
             return self.list();
         }
@@ -100,30 +111,37 @@ impl Node {
         match next {
             Err(refusal) => self.refuse(refusal),
             Ok(Next::Wait) => {}
-            Ok(Next::At(at)) => self.timers.set_sooner(Timer::Boot, at.max(self.now)),
+            Ok(Next::At(at)) => self
+                .ctx
+                .timers
+                .set_sooner(Timer::Boot, at.max(self.ctx.now)),
             Ok(Next::Done) => self.begin_running(),
         }
     }
 
     fn begin_running(&mut self) {
-        self.life = Life::Running;
-        self.timers.clear(&Timer::Boot);
-        let session = self.session().unwrap_or(SessionId(0));
+        self.ctx.life = Life::Running;
+        self.startup.boot = Boot::default();
+        self.ctx.timers.clear(&Timer::Boot);
+        let session = self.ctx.session().unwrap_or(SessionId(0));
         let mode = self
+            .ctx
             .view
             .nodes
-            .get(&self.config.name)
+            .get(&self.ctx.config.name)
             .map(|n| n.mode.clone())
             .unwrap_or_default();
-        self.note(NodeEvent::Registered { session, mode });
-        self.timers.set(Timer::OwnRecord, self.now);
-        self.peers.trust_from(self.now);
-        self.registered = self.now;
-        self.timers
-            .set(Timer::Tick, self.now + self.config.timing.tick_interval);
+        self.ctx.note(NodeEvent::Registered { session, mode });
+        self.ctx.timers.set(Timer::OwnRecord, self.ctx.now);
+        self.membership.trust_from(self.ctx.now);
+        self.startup.registered = self.ctx.now;
+        self.ctx.timers.set(
+            Timer::Tick,
+            self.ctx.now + self.ctx.config.timing.tick_interval,
+        );
         self.refresh_members();
         self.judge_everyone();
-        if std::mem::take(&mut self.relist) {
+        if std::mem::take(&mut self.sync.relist) {
             self.list();
         }
         self.look_at_every_shard();
@@ -133,34 +151,34 @@ impl Node {
 
     fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {
         self.count_under_way();
-        self.put(key, expect, record, WritePurpose::Boot);
+        self.ctx.put(key, expect, record, WritePurpose::Boot);
     }
 
     fn boot_cluster(&mut self) -> Result<Next, Refusal> {
-        let nonce = self.nonce();
+        let nonce = self.ctx.nonce();
         let store = self
             .boot()
             .and_then(|b| b.store.clone())
             .unwrap_or_default();
         let ttl = self.longest_ttl();
-        match self.view.cluster.cell(&()) {
-            None | Some(KeyState::Missing { .. }) if self.store_replaced.is_some() => {
+        match self.ctx.view.cluster.cell(&()) {
+            None | Some(KeyState::Missing { .. }) if self.ctx.store_replaced.is_some() => {
                 // A store that lost everything: only people can say what it should become.
                 self.relist_later();
                 Ok(Next::Wait)
             }
             None | Some(KeyState::Missing { .. }) => {
-                let rev = self.view.fresh_rev(&Key::Cluster);
+                let rev = self.ctx.view.fresh_rev(&Key::Cluster);
                 let head = Head {
                     rev,
                     ..Head::first(nonce)
                 };
                 let record = ClusterRecord {
                     head,
-                    boot: self.view.highest_boot().max(1),
+                    boot: self.ctx.view.highest_boot().max(1),
                     store,
                     longest_ttl: ttl,
-                    keyspaces: self.generations.clone(),
+                    keyspaces: self.recovery.generations.clone(),
                     moves_paused: None,
                     unknown: Unknown::new(),
                 };
@@ -177,7 +195,7 @@ impl Node {
             }),
             Some(KeyState::Present(seen)) if seen.record.store != store => {
                 let expected = seen.record.store.clone();
-                if !self.started {
+                if !self.startup.started {
                     return Err(Refusal::StoreChanged {
                         found: store,
                         expected,
@@ -211,41 +229,42 @@ impl Node {
     /// restored does: a record that is lost later would be restored below an epoch that was given out.
     fn lists_too_low(&self, cluster: &ClusterRecord) -> bool {
         let listed = |name| cluster.keyspaces.get(name).copied().unwrap_or(0);
-        let mut known = self.generations.iter();
+        let mut known = self.recovery.generations.iter();
         known.any(|(name, generation)| listed(name) < *generation)
     }
 
     /// Whether a store that went back in time still lacks the raised generations that make it safe to go on.
     fn is_estranged(&mut self) -> bool {
-        let Some(known) = &self.store_replaced else {
+        let Some(known) = &self.ctx.store_replaced else {
             return false;
         };
         let raised = known.iter().all(|(name, generation)| {
-            self.view
+            self.ctx
+                .view
                 .keyspaces
                 .get(name)
                 .is_some_and(|k| k.min_generation > *generation)
         });
         if raised {
-            self.store_replaced = None;
+            self.ctx.store_replaced = None;
         }
         !raised
     }
 
     fn relist_later(&mut self) {
-        let at = self.now + self.config.timing.ttl;
+        let at = self.ctx.now + self.ctx.config.timing.ttl;
         if let Some(boot) = self.boot() {
             boot.store = None;
             boot.not_before = at;
         }
-        self.timers.set(Timer::Boot, at);
+        self.ctx.timers.set(Timer::Boot, at);
     }
 
     fn boot_keyspaces(&mut self) -> Result<Next, Refusal> {
-        let config = Arc::clone(&self.config);
+        let config = Arc::clone(&self.ctx.config);
         for (name, wanted) in &config.keyspaces {
             let key = Key::Keyspace(name.clone());
-            match self.view.keyspaces.cell(name) {
+            match self.ctx.view.keyspaces.cell(name) {
                 Some(KeyState::Damaged { damage, .. }) => {
                     return Err(Refusal::Damaged {
                         key,
@@ -258,7 +277,7 @@ impl Node {
                     }
                 }
                 // One that was removed while this node ran stays removed.
-                Some(KeyState::Present(_)) if self.started => {}
+                Some(KeyState::Present(_)) if self.startup.started => {}
                 _ => return Ok(self.create_keyspace(name, wanted)),
             }
         }
@@ -271,19 +290,20 @@ impl Node {
     /// somebody else: it is left alone for a ttl, and then made anew with everyone who may own something of it as a witness.
     fn create_keyspace(&mut self, name: &KeyspaceName, wanted: &KeyspaceConfig) -> Next {
         let key = Key::Keyspace(name.clone());
-        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.deleted);
+        let removed = self.ctx.view.keyspaces.get(name).is_some_and(|k| k.deleted);
         let fresh = self
+            .recovery
             .drawn
             .get(name)
             .map_or(self.known_generation(name) == 0, |drawn| drawn.fresh);
         let mut since = Time::ZERO;
         if !removed && !fresh {
-            if self.view.keyspaces.cell(name).is_none() {
+            if self.ctx.view.keyspaces.cell(name).is_none() {
                 // It may have been made since everything was listed: only a read of the key itself is believed.
-                self.absent.insert(key);
-                return Next::At(self.now + self.config.timing.renew_interval);
+                self.ctx.absent.insert(key);
+                return Next::At(self.ctx.now + self.ctx.config.timing.renew_interval);
             }
-            if let Some(KeyState::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
+            if let Some(KeyState::Missing { since: noticed }) = self.ctx.view.keyspaces.cell(name) {
                 since = *noticed;
             }
             if let Some(next) = self.wait_to_restore(since) {
@@ -293,7 +313,7 @@ impl Node {
         let lost = self.lost_at_start(name, wanted.kind, fresh);
         if !fresh && !removed {
             // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
-            let version = |id: &&ShardId| self.view.version(&Key::Shard((*id).clone()));
+            let version = |id: &&ShardId| self.ctx.view.version(&Key::Shard((*id).clone()));
             let absent: Vec<ShardId> = lost
                 .keys()
                 .filter(|id| version(id).is_none())
@@ -313,7 +333,7 @@ impl Node {
                 return next;
             }
         }
-        let at = |node: &Self| node.drawn.get(name).map(|drawn| drawn.at);
+        let at = |node: &Self| node.recovery.drawn.get(name).map(|drawn| drawn.at);
         let before = at(self);
         let Some(generation) =
             self.draw_generation(name, since, WritePurpose::BootGeneration(name.clone()))
@@ -331,7 +351,7 @@ impl Node {
             };
             for id in lost.into_keys() {
                 self.count_under_way();
-                let version = self.view.version(&Key::Shard(id.clone()));
+                let version = self.ctx.view.version(&Key::Shard(id.clone()));
                 let expect = version.map_or(Expect::Absent, Expect::Version);
                 self.put_restored(
                     id,
@@ -353,16 +373,16 @@ impl Node {
     /// begins after it. The list contains every session that may own one of the shards, also those that the watch missed.
     fn wait_to_restore(&mut self, since: Time) -> Option<Next> {
         let at = self.restore_at(since);
-        if self.now < at {
+        if self.ctx.now < at {
             return Some(Next::At(at));
         }
-        if self.listed_at >= at {
+        if self.sync.listed_at >= at {
             return None;
         }
         if let Some(boot) = self.boot() {
             boot.store = None;
         }
-        Some(Next::At(self.now))
+        Some(Next::At(self.ctx.now))
     }
 
     /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.
@@ -377,7 +397,7 @@ impl Node {
         };
         let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
         ids.filter_map(|id| {
-            let since = match self.view.shards.cell(&id) {
+            let since = match self.ctx.view.shards.cell(&id) {
                 None => Time::ZERO,
                 Some(KeyState::Missing { since }) => *since,
                 Some(KeyState::Damaged { damage, since, .. })
@@ -402,9 +422,9 @@ impl Node {
     /// Takes the node's name, once nobody else can be using it.
     fn boot_name(&mut self) -> Result<Next, Refusal> {
         self.record_startup_peers();
-        let name = self.config.name.clone();
+        let name = self.ctx.config.name.clone();
         let key = Key::Node(name.clone());
-        let cell = self.view.nodes.cell(&name).cloned();
+        let cell = self.ctx.view.nodes.cell(&name).cloned();
         let (expect, recorded) = match cell {
             Some(KeyState::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
             Some(KeyState::Present(seen)) => (Expect::Version(seen.version), Some(seen.record)),
@@ -412,14 +432,14 @@ impl Node {
         };
         let holder = recorded.as_ref().map(|record| record.session);
         if let Some(session) = holder
-            && self.session() == Some(session)
+            && self.ctx.session() == Some(session)
         {
             return Ok(self.end_predecessor());
         }
         if let Some(session) = holder
             && !self.was_mine(session)
-            && !self.ended(session)
-            && self.config.last_session != Some(session)
+            && !self.ctx.ended(session)
+            && self.ctx.config.last_session != Some(session)
         {
             return self.wait_for_name(session);
         }
@@ -439,33 +459,35 @@ impl Node {
                 if let Some(boot) = self.boot() {
                     boot.store = None;
                 }
-                return Ok(Next::At(self.now));
+                return Ok(Next::At(self.ctx.now));
             }
         };
-        if self.my_session().is_none() {
+        if self.ctx.my_session().is_none() {
             if self.is_wedged().is_some() {
-                return Ok(Next::At(self.now + self.config.timing.renew_interval));
+                return Ok(Next::At(
+                    self.ctx.now + self.ctx.config.timing.renew_interval,
+                ));
             }
-            if self.holder.is_none() {
+            if self.ctx.own.is_none() {
                 self.count_under_way();
                 self.create_session();
             }
             return Ok(Next::Wait);
         }
-        let nonce = self.nonce();
+        let nonce = self.ctx.nonce();
         let fresh = Head {
-            rev: self.view.fresh_rev(&key),
+            rev: self.ctx.view.fresh_rev(&key),
             ..Head::first(nonce)
         };
         let recorded = recorded.as_deref();
         let record = NodeRecord {
             head: recorded.map_or(fresh, |old| old.head.next(nonce)),
-            session: self.session().unwrap_or(SessionId(0)),
+            session: self.ctx.session().unwrap_or(SessionId(0)),
             mode: entry.mode,
             cordoned: recorded.is_some_and(|old| old.cordoned),
-            boot: self.view.cluster.get(&()).map(|c| c.boot),
+            boot: self.ctx.view.cluster.get(&()).map(|c| c.boot),
             unsure: entry.unsure,
-            ephemeral: self.config.ephemeral,
+            ephemeral: self.ctx.config.ephemeral,
             stop_session: None,
             unknown: recorded.map(|old| old.unknown.clone()).unwrap_or_default(),
         };
@@ -476,11 +498,16 @@ impl Node {
     /// Ends the session of a process that is known to be dead, once this one stands in its place for all to see: before,
     /// others would take the shards of a node that seems to be gone.
     fn end_predecessor(&mut self) -> Next {
-        let Some(last) = self.config.last_session else {
+        let Some(last) = self.ctx.config.last_session else {
             return Next::Done;
         };
-        let live = self.view.sessions.get(&last).is_some_and(|s| s.is_live());
-        if !live || self.ended(last) {
+        let live = self
+            .ctx
+            .view
+            .sessions
+            .get(&last)
+            .is_some_and(|s| s.is_live());
+        if !live || self.ctx.ended(last) {
             return Next::Done;
         }
         self.count_under_way();
@@ -490,13 +517,13 @@ impl Node {
 
     /// Whether a session was created by this very process.
     pub(super) fn was_mine(&self, session: SessionId) -> bool {
-        let n = session.0.wrapping_sub(self.config.entropy);
-        n >= 1 && n <= u128::from(self.sessions)
+        let n = session.0.wrapping_sub(self.ctx.config.entropy);
+        n >= 1 && n <= u128::from(self.session.sessions)
     }
 
     fn wait_for_name(&mut self, session: SessionId) -> Result<Next, Refusal> {
-        let rules = self.config.rules;
-        if self.holder.is_some() {
+        let rules = self.ctx.config.rules;
+        if self.ctx.own.is_some() {
             // Somebody took the name between our look and our write: our session is of no use.
             self.resign_session();
         }
@@ -505,14 +532,15 @@ impl Node {
             self.end_session(session, EndReason::Replaced, WritePurpose::Boot);
             return Ok(Next::Wait);
         }
-        let now = self.now;
-        let version = self.view.version(&Key::Session(session));
+        let now = self.ctx.now;
+        let version = self.ctx.view.version(&Key::Session(session));
         let ttl = self
+            .ctx
             .view
             .sessions
             .get(&session)
-            .map_or(self.config.timing.ttl, |s| s.ttl);
-        let limit = match self.config.timekeeper {
+            .map_or(self.ctx.config.timing.ttl, |s| s.ttl);
+        let limit = match self.ctx.config.timekeeper {
             Timekeeper::Nodes => ttl + ttl / 5,
             Timekeeper::Store => self.lease_ends_within(session),
         };
@@ -524,14 +552,14 @@ impl Node {
                 if let Some(boot) = self.boot() {
                     boot.waiting = Some(waiting.clone());
                 }
-                self.note(NodeEvent::WaitingForName {
+                self.ctx.note(NodeEvent::WaitingForName {
                     session,
                     at_most: limit,
                 });
                 waiting
             }
         };
-        if self.config.timekeeper == Timekeeper::Store && !self.is_unproven(session) {
+        if self.ctx.config.timekeeper == Timekeeper::Store && !self.is_unproven(session) {
             let at = self.wait_for_lease(session, since + limit);
             if at.is_none()
                 && let Some(boot) = self.boot()
@@ -541,6 +569,7 @@ impl Node {
             return Ok(at.map_or(Next::Wait, Next::At));
         }
         let renewed = self
+            .ctx
             .view
             .sessions
             .seen(&session)
@@ -557,13 +586,13 @@ impl Node {
             Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
             Some(at) => Ok(Next::At(at.min(since + limit))),
             None => {
-                if self.view.is_missing(&Key::Session(session)) {
+                if self.ctx.view.is_missing(&Key::Session(session)) {
                     self.count_under_way();
                     self.end_session(session, EndReason::Missing, WritePurpose::Boot);
                     return Ok(Next::Wait);
                 }
-                self.absent.insert(Key::Session(session));
-                Ok(Next::At(now + self.config.timing.renew_interval))
+                self.ctx.absent.insert(Key::Session(session));
+                Ok(Next::At(now + self.ctx.config.timing.renew_interval))
             }
         }
     }
@@ -571,22 +600,22 @@ impl Node {
     /// Whether a start has waited for the earlier holder of its name for as long as it may take to go.
     pub(super) fn has_waited_for(&self, session: SessionId) -> bool {
         let limit = self.lease_ends_within(session);
-        matches!(&self.life, Life::Booting(boot) if boot.waiting.as_ref()
-            .is_some_and(|(id, _, since)| *id == session && self.now >= *since + limit))
+        let waiting = self.startup.boot.waiting.as_ref();
+        waiting.is_some_and(|(id, _, since)| *id == session && self.ctx.now >= *since + limit)
     }
 
     pub(super) fn on_boot_settled(&mut self, outcome: Settled) {
-        let retry = self.later(self.config.timing.renew_retry_interval);
+        let retry = self.ctx.later(self.ctx.config.timing.renew_retry_interval);
         let Some(boot) = self.boot() else { return };
         boot.under_way = boot.under_way.saturating_sub(1);
         if matches!(outcome, Settled::Failed { .. }) {
             boot.not_before = retry;
             // What was observed while the store was away proves nothing.
-            self.peers.trust_from(self.now);
-            if let Some(company) = &mut self.company {
-                company.restart(self.now);
+            self.membership.trust_from(self.ctx.now);
+            if let Some(company) = &mut self.startup.company {
+                company.restart(self.ctx.now);
             }
-            self.timers.set(Timer::Boot, retry);
+            self.ctx.timers.set(Timer::Boot, retry);
         }
     }
 
@@ -595,7 +624,7 @@ impl Node {
             boot.under_way = boot.under_way.saturating_sub(1);
             boot.store = Some(store);
         }
-        self.peers.trust_from(self.now);
+        self.membership.trust_from(self.ctx.now);
     }
 
     /// A write of the start was refused for good: a node that has never started ends with that, for nothing that it could do
@@ -604,7 +633,7 @@ impl Node {
         let StoreFailure::Denied(reason) = failure else {
             return false;
         };
-        if self.started || self.boot().is_none() {
+        if self.startup.started || self.boot().is_none() {
             return false;
         }
         self.refuse(Refusal::Denied(reason.clone()));
@@ -614,7 +643,7 @@ impl Node {
     /// The session could not be created. A lease that was gone before its record was written may be an accident, and a fresh
     /// one is tried; being refused twice in a row is not.
     pub(super) fn session_not_created(&mut self, reply: &Reply) {
-        self.holder = None;
+        self.ctx.own = None;
         let failure = match reply {
             Reply::Failed(failure) => Some(failure),
             _ => None,

@@ -26,9 +26,9 @@ use super::{Life, Node, Timekeeper};
 impl Node {
     /// Asks for the lease of a session that is being created.
     pub(super) fn ask_for_lease(&mut self, id: SessionId) {
-        let ttl = self.config.timing.ttl;
-        let sent = self.now;
-        self.ask(
+        let ttl = self.ctx.config.timing.ttl;
+        let sent = self.ctx.now;
+        self.ctx.ask(
             Connection::Renewal,
             Request::CreateLease { session: id, ttl },
             Pending::Grant { id, sent },
@@ -37,11 +37,11 @@ impl Node {
 
     /// The lease is there: now the record. The time counts from when the lease was asked for.
     pub(super) fn on_granted(&mut self, sent: Time, reply: Reply) {
-        let requested = self.config.timing.ttl;
-        if let (Reply::Failed(failure), Some(id)) = (&reply, self.session()) {
-            self.tell_denied(&Key::Session(id), failure);
+        let requested = self.ctx.config.timing.ttl;
+        if let (Reply::Failed(failure), Some(id)) = (&reply, self.ctx.session()) {
+            self.ctx.report_denied(&Key::Session(id), failure);
         }
-        let (Reply::LeaseCreated(granted), Some(holder)) = (&reply, self.holder.as_mut()) else {
+        let (Reply::LeaseCreated(granted), Some(holder)) = (&reply, self.ctx.own.as_mut()) else {
             // Whether the lease is there or not, nobody will keep it alive: a fresh id is the simplest way on.
             return self.session_not_created(&reply);
         };
@@ -50,21 +50,21 @@ impl Node {
         record.leased = Some(granted);
         record.ttl = requested.min(granted);
         if granted > requested {
-            self.note(NodeEvent::LongLease { requested, granted });
+            self.ctx.note(NodeEvent::LongLease { requested, granted });
         }
         self.put_new_session(sent);
     }
 
     /// Keeps the lease alive.
     pub(super) fn keep_alive(&mut self) {
-        let sent = self.now;
-        let Some(holder) = self.holder.as_mut() else {
+        let sent = self.ctx.now;
+        let Some(holder) = self.ctx.own.as_mut() else {
             return;
         };
         holder.busy = true;
         holder.refused = false;
         let id = holder.id;
-        self.ask(
+        self.ctx.ask(
             Connection::Renewal,
             Request::KeepAlive(id),
             Pending::KeepAlive { id, sent },
@@ -72,23 +72,23 @@ impl Node {
     }
 
     pub(super) fn on_kept(&mut self, sent: Time, reply: Reply) {
-        let Some(holder) = self.holder.as_mut() else {
+        let Some(holder) = self.ctx.own.as_mut() else {
             return;
         };
         holder.busy = false;
         let (id, ttl) = (holder.id, holder.record.ttl);
         match reply {
             Reply::KeptAlive(LeaseState::Alive(left)) => {
-                let sure = self.config.timing.sure_of(left);
+                let sure = self.ctx.config.timing.sure_of(left);
                 self.renewal_confirmed(sent, sure);
                 self.look_at_own_record(id);
                 if self.holds_unsaid() {
                     // It came while the lease was kept alive, and owners wait to hear of it.
-                    self.timers.set(Timer::Renew, self.now);
+                    self.ctx.timers.set(Timer::Renew, self.ctx.now);
                 }
             }
             Reply::KeptAlive(LeaseState::Unattached)
-                if self.config.rules.broken_by(Mutant::LooseKeyIgnored) =>
+                if self.ctx.config.rules.broken_by(Mutant::LooseKeyIgnored) =>
             {
                 self.renewal_confirmed(sent, ttl);
             }
@@ -97,7 +97,7 @@ impl Node {
                 self.read_own_record(id);
             }
             Reply::KeptAlive(LeaseState::Gone) => {
-                self.ran_out = Some(id);
+                self.session.ran_out = Some(id);
                 self.session_over(Reason::SessionEnded);
             }
             Reply::Failed(failure) => self.renewal_failed(failure),
@@ -107,10 +107,10 @@ impl Node {
 
     /// Returns true if a held move is missing in the session's record.
     fn holds_unsaid(&self) -> bool {
-        let Some(holder) = &self.holder else {
+        let Some(holder) = &self.ctx.own else {
             return false;
         };
-        self.held.iter().any(|(keyspace, shards)| {
+        self.session.held.iter().any(|(keyspace, shards)| {
             let said = holder.record.held.get(keyspace);
             let said = |shard| said.and_then(|said| said.get(shard));
             shards.iter().any(|(shard, mv)| said(shard) != Some(mv))
@@ -118,10 +118,10 @@ impl Node {
     }
 
     fn read_own_record(&mut self, id: SessionId) {
-        if let Some(holder) = self.holder.as_mut() {
+        if let Some(holder) = self.ctx.own.as_mut() {
             holder.busy = true;
         }
-        self.ask(
+        self.ctx.ask(
             Connection::Renewal,
             Request::Get(Key::Session(id)),
             Pending::ReadSession { id },
@@ -131,12 +131,12 @@ impl Node {
     /// The lease is kept and the record is under it; but does the record say what it should? Others go by it, and where
     /// nothing is written at rest, only this look finds out.
     fn look_at_own_record(&mut self, id: SessionId) {
-        let known = self.view.version(&Key::Session(id));
-        let Some(holder) = &self.holder else { return };
-        let leaves = matches!(self.life, Life::Stopping) && !holder.record.stopping;
+        let known = self.ctx.view.version(&Key::Session(id));
+        let Some(holder) = &self.ctx.own else { return };
+        let leaves = matches!(self.ctx.life, Life::Stopping) && !holder.record.stopping;
         if leaves || holder.rewriting {
-            let soon = self.now + self.config.timing.renew_retry_interval;
-            self.timers.set_sooner(Timer::Renew, soon);
+            let soon = self.ctx.now + self.ctx.config.timing.renew_retry_interval;
+            self.ctx.timers.set_sooner(Timer::Renew, soon);
         } else if known != holder.version {
             self.read_own_record(id);
         }
@@ -151,24 +151,24 @@ impl Node {
 
     /// A write of the record whose outcome was not known is what stands there. The lease's time is another matter.
     pub(super) fn found_own_write(&mut self) {
-        if let Some(holder) = self.holder.as_mut() {
+        if let Some(holder) = self.ctx.own.as_mut() {
             holder.rewriting = false;
             // Found once more, it was copied by somebody.
             holder.unsettled.clear();
         }
-        self.timers.set(Timer::Renew, self.now);
+        self.ctx.timers.set(Timer::Renew, self.ctx.now);
     }
 
     /// Asks whether the lease of a session is gone, unless that is being asked already.
     pub(super) fn ask_lease(&mut self, id: SessionId, purpose: WritePurpose) {
         let asked = |p: &Pending| matches!(p, Pending::AskLease { id: other, .. } if *other == id);
-        if purpose != WritePurpose::Boot && self.pending.values().any(asked) {
+        if purpose != WritePurpose::Boot && self.ctx.requests.values().any(asked) {
             return;
         }
-        if self.config.rules.broken_by(Mutant::LeaseNotAsked) {
+        if self.ctx.config.rules.broken_by(Mutant::LeaseNotAsked) {
             return self.end_session(id, EndReason::LeaseGone, purpose);
         }
-        self.ask(
+        self.ctx.ask(
             Connection::Default,
             Request::CheckLease(id),
             Pending::AskLease { id, purpose },
@@ -180,8 +180,8 @@ impl Node {
         let Reply::Lease(alive) = reply else {
             return self.settled(purpose, Settled::Failed { unknown: false });
         };
-        let missing = self.view.is_missing(&Key::Session(id));
-        if self.ended(id) || self.session() == Some(id) {
+        let missing = self.ctx.view.is_missing(&Key::Session(id));
+        if self.ctx.ended(id) || self.ctx.session() == Some(id) {
             self.settled(purpose, Settled::Lost);
         } else if !alive && purpose != WritePurpose::Boot && self.is_newer(id) {
             // Never rewritten, not even then.
@@ -192,11 +192,11 @@ impl Node {
             // Its holder finds out at its next renewal, and has stopped a ttl from now at the latest.
             self.end_session(id, EndReason::Missing, purpose);
         } else if purpose == WritePurpose::Boot && self.has_waited_for(id) {
-            let record = self.view.sessions.get(&id);
+            let record = self.ctx.view.sessions.get(&id);
             if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.is_corrupt(id) {
                 // How long its lease is cannot be known. A holder that lives says so again, and soon; the watch may leave that
                 // out.
-                self.read(Key::Session(id));
+                self.ctx.read(Key::Session(id));
                 return self.settled(purpose, Settled::Failed { unknown: false });
             }
             self.refuse(Refusal::NameInUse { session: id });
@@ -209,15 +209,15 @@ impl Node {
     /// record that lost its lease by somebody's hand would stay for ever once its holder is dead. Each has somebody who asks,
     /// and nobody asks after all.
     pub(super) fn ask_after_neighbours(&mut self) {
-        let Some(me) = self.session() else { return };
-        if self.config.timekeeper != Timekeeper::Store
-            || self.config.role != Role::Node
-            || !matches!(self.life, Life::Running)
+        let Some(me) = self.ctx.session() else { return };
+        if self.ctx.config.timekeeper != Timekeeper::Store
+            || self.ctx.config.role != Role::Node
+            || !matches!(self.ctx.life, Life::Running)
         {
             return;
         }
         let mut asked: Vec<SessionId> = Vec::new();
-        let cells = || self.view.sessions.cells();
+        let cells = || self.ctx.view.sessions.cells();
         let odd = cells().filter(|(_, cell)| match cell {
             KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
             KeyState::Damaged { .. } => true,
@@ -225,6 +225,7 @@ impl Node {
         });
         asked.extend(odd.map(|(id, _)| *id));
         let (before, after): (Vec<_>, Vec<_>) = self
+            .ctx
             .view
             .sessions
             .iter()
@@ -232,7 +233,7 @@ impl Node {
             .partition(|(id, _)| **id < me);
         for (id, seen) in after.into_iter().chain(before) {
             asked.push(*id);
-            let named = self.view.nodes.get(&seen.record.node);
+            let named = self.ctx.view.nodes.get(&seen.record.node);
             if seen.record.role == Role::Node && named.is_some_and(|n| n.session == *id) {
                 // From there on it asks.
                 break;
@@ -246,7 +247,7 @@ impl Node {
     }
 
     fn is_corrupt(&self, id: SessionId) -> bool {
-        let cell = self.view.sessions.cell(&id);
+        let cell = self.ctx.view.sessions.cell(&id);
         matches!(
             cell,
             Some(KeyState::Damaged {
@@ -259,7 +260,7 @@ impl Node {
     /// When the store must have ended the session of a process that is dead, counted from now on: it is granted for longer than
     /// the ttl where the store has a least time of its own, and is not looked at all the time.
     pub(super) fn lease_ends_within(&self, session: SessionId) -> Duration {
-        let record = self.view.sessions.get(&session);
+        let record = self.ctx.view.sessions.get(&session);
         let granted = record.and_then(|s| s.leased).unwrap_or_default();
         let longest = granted.max(self.longest_ttl());
         longest + longest / 5 + Duration::from_secs(1)
@@ -267,15 +268,15 @@ impl Node {
 
     /// Goes on with a start that finds its name taken, where the store keeps the time.
     pub(super) fn wait_for_lease(&mut self, session: SessionId, limit: Time) -> Option<Time> {
-        let missing = self.view.is_missing(&Key::Session(session));
-        if self.view.sessions.cell(&session).is_none() {
-            self.absent.insert(Key::Session(session));
-            return Some(self.now + self.config.timing.renew_interval);
+        let missing = self.ctx.view.is_missing(&Key::Session(session));
+        if self.ctx.view.sessions.cell(&session).is_none() {
+            self.ctx.absent.insert(Key::Session(session));
+            return Some(self.ctx.now + self.ctx.config.timing.renew_interval);
         }
-        if !missing && self.now < limit {
+        if !missing && self.ctx.now < limit {
             return Some(limit);
         }
-        self.timers.clear(&Timer::Boot);
+        self.ctx.timers.clear(&Timer::Boot);
         self.ask_lease(session, WritePurpose::Boot);
         None
     }

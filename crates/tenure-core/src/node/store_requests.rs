@@ -5,7 +5,7 @@
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
-use crate::machine::{Action, Connection, Expect, Found, OpId, Reply, Request, StoreFailure};
+use crate::machine::{Connection, Expect, Found, OpId, Reply, Request, StoreFailure};
 use crate::record::Record;
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
@@ -118,63 +118,16 @@ pub(super) enum Pending {
 }
 
 impl Node {
-    pub(super) fn ask(&mut self, lane: Connection, request: Request, pending: Pending) -> OpId {
-        self.ops += 1;
-        let op = OpId(self.ops);
-        self.pending.push(op, pending);
-        self.out.push(Action::Store {
-            op,
-            connection: lane,
-            request,
-        });
-        op
-    }
-
-    pub(super) fn put(&mut self, key: Key, expect: Expect, record: Record, purpose: WritePurpose) {
-        let request = Request::Put {
-            key: key.clone(),
-            expect: expect.clone(),
-            record: record.clone(),
-        };
-        self.ask(
-            Connection::Default,
-            request,
-            Pending::Put {
-                key,
-                expect,
-                record,
-                purpose,
-            },
-        );
-    }
-
-    pub(super) fn read(&mut self, key: Key) {
-        let mark = self.view.mark(&key);
-        self.ask(
-            Connection::Default,
-            Request::Get(key.clone()),
-            Pending::Read { key, mark },
-        );
-    }
-
-    pub(super) fn delete(&mut self, key: Key, version: Version) {
-        let mark = self.view.mark(&key);
-        let request = Request::Delete {
-            key: key.clone(),
-            version,
-        };
-        self.ask(Connection::Default, request, Pending::Delete { key, mark });
-    }
-
     pub(super) fn list(&mut self) {
         if !self
-            .pending
+            .ctx
+            .requests
             .values()
             .any(|p| matches!(p, Pending::List { .. }))
         {
-            let asked_at = self.asked_at;
-            let begun = self.now;
-            self.ask(
+            let asked_at = self.sync.asked_at;
+            let begun = self.ctx.now;
+            self.ctx.ask(
                 Connection::Default,
                 Request::List,
                 Pending::List { asked_at, begun },
@@ -183,7 +136,7 @@ impl Node {
     }
 
     pub(super) fn on_reply(&mut self, op: OpId, reply: Reply) {
-        let Some(pending) = self.pending.remove(op) else {
+        let Some(pending) = self.ctx.requests.remove(op) else {
             return;
         };
         self.count_write(&reply);
@@ -197,7 +150,7 @@ impl Node {
                 },
                 Reply::Won(version),
             ) => {
-                self.learn(
+                self.ctx.learn(
                     &key,
                     Found {
                         version,
@@ -230,7 +183,7 @@ impl Node {
                 self.read_back(key, expect, record, purpose, true);
             }
             (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
-                self.tell_denied(&key, &failure);
+                self.ctx.report_denied(&key, &failure);
                 self.write_failed(&purpose, &failure);
                 let starts = matches!(
                     purpose,
@@ -254,27 +207,31 @@ impl Node {
                 self.on_read_back(key, expect, record, purpose, mark, unknown, reply);
             }
             (Pending::Read { key, mark }, Reply::Got(Some(found))) => {
-                self.learn_read(&key, found, mark);
+                self.ctx.learn_read(&key, found, mark);
                 if let Key::Session(id) = key {
                     self.judge_read(id);
                 }
                 // A read is asked for because something hangs on the key, whether it changed or not.
-                self.dirty.insert(key);
+                self.ctx.changed.insert(key);
             }
             (Pending::Read { key, mark }, Reply::Got(None)) => self.learn_missing(key, mark),
             (Pending::Read { key, .. }, Reply::Failed(failure)) => {
-                self.tell_denied(&key, &failure);
-                self.absent.insert(key);
-                self.absent_not_before = self.later(self.config.timing.renew_retry_interval);
-                self.timers.set(Timer::Absent, self.absent_not_before);
+                self.ctx.report_denied(&key, &failure);
+                self.ctx.absent.insert(key);
+                self.ctx.absent_not_before =
+                    self.ctx.later(self.ctx.config.timing.renew_retry_interval);
+                self.ctx
+                    .timers
+                    .set(Timer::Absent, self.ctx.absent_not_before);
             }
             (Pending::Delete { key, mark }, Reply::Won(_)) => {
-                self.note(NodeEvent::TombstoneRemoved { key: key.clone() });
+                self.ctx
+                    .note(NodeEvent::TombstoneRemoved { key: key.clone() });
                 self.learn_missing(key, mark);
             }
             (Pending::Delete { key, .. }, Reply::Failed(failure)) => {
                 let error = failure.text().to_owned();
-                self.note(NodeEvent::GcFailed { key, error });
+                self.ctx.note(NodeEvent::GcFailed { key, error });
             }
             (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
                 self.on_listed(listed, asked_at, begun);
@@ -295,22 +252,22 @@ impl Node {
                 },
                 reply,
             ) => {
-                if self.session() == Some(id) {
+                if self.ctx.session() == Some(id) {
                     self.on_renewed(nonce, sent, record, reply);
                 }
             }
             (Pending::ReadSession { id }, reply) => {
-                if self.session() == Some(id) {
+                if self.ctx.session() == Some(id) {
                     self.on_session_read(reply);
                 }
             }
             (Pending::Grant { id, sent }, reply) => {
-                if self.session() == Some(id) {
+                if self.ctx.session() == Some(id) {
                     self.on_granted(sent, reply);
                 }
             }
             (Pending::KeepAlive { id, sent }, reply) => {
-                if self.session() == Some(id) {
+                if self.ctx.session() == Some(id) {
                     self.on_kept(sent, reply);
                 }
             }
@@ -334,10 +291,10 @@ impl Node {
         unknown: bool,
     ) {
         if unknown
-            && self.config.rules.broken_by(Mutant::UnknownClaimAssumed)
+            && self.ctx.config.rules.broken_by(Mutant::UnknownClaimAssumed)
             && matches!(purpose, WritePurpose::Stay(_))
         {
-            self.learn(
+            self.ctx.learn(
                 &key,
                 Found {
                     version: Version::Number(u64::MAX),
@@ -346,7 +303,7 @@ impl Node {
             );
             return self.settled(purpose, Settled::Done);
         }
-        let mark = self.view.mark(&key);
+        let mark = self.ctx.view.mark(&key);
         let pending = Pending::ReadBack {
             key: key.clone(),
             expect,
@@ -355,7 +312,8 @@ impl Node {
             mark,
             unknown,
         };
-        self.ask(Connection::Default, Request::Get(key), pending);
+        self.ctx
+            .ask(Connection::Default, Request::Get(key), pending);
     }
 
     #[allow(
@@ -376,16 +334,19 @@ impl Node {
             Reply::Got(Some(found)) => {
                 let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
                 let unchanged = expect == Expect::Version(found.version.clone());
-                if self.config.rules.broken_by(Mutant::UnguardedWrite)
+                if self.ctx.config.rules.broken_by(Mutant::UnguardedWrite)
                     && matches!(purpose, WritePurpose::Stay(_))
                     && nonce != Some(record.head().nonce)
                 {
-                    return self.put(key, Expect::Version(found.version), record, purpose);
+                    return self
+                        .ctx
+                        .put(key, Expect::Version(found.version), record, purpose);
                 }
-                self.learn_read(&key, found, mark);
+                self.ctx.learn_read(&key, found, mark);
                 // Refused, but what is there is no news to the view: wait, or the same write would be refused again at once.
                 let unchanged = unchanged
                     || self
+                        .ctx
                         .view
                         .version(&key)
                         .is_some_and(|v| expect == Expect::Version(v));
@@ -442,51 +403,37 @@ impl Node {
 
     /// A read, begun when the key's mark was `mark`, found nothing.
     pub(super) fn learn_missing(&mut self, key: Key, mark: u64) {
-        self.absent.remove(&key);
+        self.ctx.absent.remove(&key);
         if let Key::Session(id) = key
-            && self.session() != Some(id)
+            && self.ctx.session() != Some(id)
             && self
+                .ctx
                 .view
                 .sessions
                 .get(&id)
                 .is_some_and(|s| s.is_proven_end())
         {
-            return self.view.forget_session(id);
+            return self.ctx.view.forget_session(id);
         }
-        if self.view.miss(self.now, &key, mark) {
+        if self.ctx.view.miss(self.ctx.now, &key, mark) {
             self.on_missing(&key);
-            self.dirty.insert(key);
+            self.ctx.changed.insert(key);
         }
-    }
-
-    pub(super) fn is_being_read(&self, key: &Key) -> bool {
-        self.pending
-            .values()
-            .any(|p| matches!(p, Pending::Read { key: k, .. } if k == key))
     }
 
     /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
     pub(super) fn ask_about_absent(&mut self) {
-        if self.absent.is_empty() || self.now < self.absent_not_before {
+        if self.ctx.absent.is_empty() || self.ctx.now < self.ctx.absent_not_before {
             return;
         }
-        for key in std::mem::take(&mut self.absent) {
-            let asked = self.is_being_read(&key);
+        for key in std::mem::take(&mut self.ctx.absent) {
+            let asked = self.ctx.is_being_read(&key);
             if asked {
                 // That read may have been answered before: ask again once its answer is here.
-                self.absent.insert(key);
-            } else if !self.view.is_missing(&key) {
-                self.read(key);
+                self.ctx.absent.insert(key);
+            } else if !self.ctx.view.is_missing(&key) {
+                self.ctx.read(key);
             }
-        }
-    }
-
-    pub(super) fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
-        if let StoreFailure::Denied(error) = failure {
-            self.note(NodeEvent::WriteDenied {
-                key: key.clone(),
-                error: error.clone(),
-            });
         }
     }
 }

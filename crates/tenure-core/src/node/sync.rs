@@ -22,6 +22,25 @@ use super::{Life, Node};
 /// revision.
 const LAST_WRITES: usize = 64;
 
+/// Progress of the store as this node knows it, and the need for a complete read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct StoreSync {
+    /// Store revision that the watch had not reached at the last tick.
+    pub(super) behind: Option<Revision>,
+    /// Highest revision that the store itself has reported.
+    pub(super) asked_at: Revision,
+    /// The next tick reads everything.
+    pub(super) relist: bool,
+    /// Start of the last complete read, and its revision.
+    pub(super) listed_at: Time,
+    pub(super) listed: Revision,
+    /// Number of this node's own writes since then, which are no news.
+    pub(super) written: u64,
+    pub(super) last_writes: Vec<u64>,
+    /// Another process has written since then.
+    pub(super) others_wrote: bool,
+}
+
 impl Node {
     /// Everything was read.
     pub(super) fn on_listed(&mut self, listed: StoreListing, asked_at: Revision, begun: Time) {
@@ -32,133 +51,152 @@ impl Node {
                 listed.store, listed.revision.0
             ));
         }
-        self.asked_at = self.asked_at.max(listed.revision);
+        self.sync.asked_at = self.sync.asked_at.max(listed.revision);
         let mut gone: std::collections::BTreeSet<Key> =
-            self.view.present_keys().into_iter().collect();
+            self.ctx.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
             gone.remove(&key);
-            if self.view.knows(&key, &found) {
+            if self.ctx.view.knows(&key, &found) {
                 continue;
             }
-            self.learn(&key, found.clone());
-            if !self.view.is_missing(&key) && !self.view.knows(&key, &found) {
+            self.ctx.learn(&key, found.clone());
+            if !self.ctx.view.is_missing(&key) && !self.ctx.view.knows(&key, &found) {
                 // Older than what is known of it: the list was overtaken, or somebody has put the record or the store back.
                 gone.insert(key);
             }
         }
-        self.view.revision = self.view.revision.max(listed.revision);
-        (self.listed_at, self.listed) = (begun, listed.revision);
-        (self.written, self.others_wrote) = (0, false);
-        self.timers.set_sooner(Timer::Restore, self.now);
-        self.timers.set_sooner(Timer::OwnRecord, self.now);
-        for (name, keyspace) in self.view.keyspaces.iter() {
+        self.ctx.view.revision = self.ctx.view.revision.max(listed.revision);
+        (self.sync.listed_at, self.sync.listed) = (begun, listed.revision);
+        (self.sync.written, self.sync.others_wrote) = (0, false);
+        self.ctx.timers.set_sooner(Timer::Restore, self.ctx.now);
+        self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
+        for (name, keyspace) in self.ctx.view.keyspaces.iter() {
             if let KeyspaceKind::Hashed(n) = keyspace.record.kind
-                && self.config.keyspaces.contains_key(name)
+                && self.ctx.config.keyspaces.contains_key(name)
             {
                 let expected = (0..n).map(|i| {
                     crate::ids::ShardId::new(name.clone(), crate::ids::ShardName::index(i))
                 });
                 gone.extend(
                     expected
-                        .filter(|id| self.view.shards.cell(id).is_none())
+                        .filter(|id| self.ctx.view.shards.cell(id).is_none())
                         .map(Key::Shard),
                 );
             }
         }
         // A list may be late; of what it lacks or takes back, only a read of the key itself is believed.
-        self.absent.extend(gone);
-        self.look_at_all = true;
-        if matches!(self.life, Life::Booting(_)) {
+        self.ctx.absent.extend(gone);
+        self.ctx.scan_all = true;
+        if matches!(self.ctx.life, Life::Booting) {
             self.boot_listed(listed.store);
-        } else if std::mem::take(&mut self.relist) {
+        } else if std::mem::take(&mut self.sync.relist) {
             self.list();
         }
     }
 
     pub(super) fn on_list_failed(&mut self, reply: Reply) {
-        if matches!(self.life, Life::Booting(_)) {
+        if matches!(self.ctx.life, Life::Booting) {
             self.boot_list_failed(reply);
         } else {
-            self.relist = true;
-            self.timers
-                .set_sooner(Timer::Tick, self.later(self.config.timing.renew_interval));
+            self.sync.relist = true;
+            self.ctx.timers.set_sooner(
+                Timer::Tick,
+                self.ctx.later(self.ctx.config.timing.renew_interval),
+            );
         }
     }
 
     pub(super) fn on_watch_gap(&mut self) {
-        if self.config.rules.broken_by(Mutant::NeverRelist) {
+        if self.ctx.config.rules.broken_by(Mutant::NeverRelist) {
             return;
         }
         // A list that is under way may have been read before what was missed; a start may be past its list.
         let under_way = self
-            .pending
+            .ctx
+            .requests
             .values()
             .any(|p| matches!(p, Pending::List { .. }));
-        if under_way || matches!(self.life, Life::Booting(_)) {
-            self.relist = true;
+        if under_way || matches!(self.ctx.life, Life::Booting) {
+            self.sync.relist = true;
         } else {
             self.list();
         }
     }
 
     fn store_differs(&self, store: &str) -> bool {
-        self.started && self.view.cluster.get(&()).is_some_and(|c| c.store != store)
+        self.startup.started
+            && self
+                .ctx
+                .view
+                .cluster
+                .get(&())
+                .is_some_and(|c| c.store != store)
     }
 
     /// The store is not the one it was: closes everything, forgets what was seen, and waits for raised generations.
     fn on_store_replaced(&mut self, problem: String) {
-        if self.store_replaced.is_some() {
+        if self.ctx.store_replaced.is_some() {
             return;
         }
-        self.note(NodeEvent::StoreReplaced { problem });
+        self.ctx.note(NodeEvent::StoreReplaced { problem });
         let generations = self
+            .ctx
             .view
             .keyspaces
             .iter()
             .map(|(name, k)| (name.clone(), k.record.generation));
-        self.store_replaced = Some(generations.collect());
+        self.ctx.store_replaced = Some(generations.collect());
         self.cut_all(Reason::StoreReplaced);
         self.stop_leading();
-        self.holder = None;
+        self.ctx.own = None;
         // Answers of the store that was there before must not get into the new view.
-        self.pending.clear();
+        self.ctx.requests.clear();
         // A generation whose draw is under way is not confirmed any more, and one that was drawn there may be drawn again here.
-        self.drawn.clear();
+        self.recovery.drawn.clear();
         self.shards
+            .slots
             .values_mut()
             .for_each(super::shards::ShardSlot::forget_writing);
-        self.timers.clear(&Timer::Renew);
-        self.timers.clear(&Timer::Lease);
-        self.view = View::new(self.config.rules);
-        self.asked_at = Revision(0);
-        if matches!(self.life, Life::Stopping) {
+        self.ctx.timers.clear(&Timer::Renew);
+        self.ctx.timers.clear(&Timer::Lease);
+        self.ctx.view = View::new(self.ctx.config.rules);
+        self.sync.asked_at = Revision(0);
+        if matches!(self.ctx.life, Life::Stopping) {
             return;
         }
-        self.life = Life::Booting(Boot::default());
-        self.timers
-            .set(Timer::Boot, self.now + self.config.timing.renew_interval);
+        self.ctx.life = Life::Booting;
+        self.startup.boot = Boot::default();
+        self.ctx.timers.set(
+            Timer::Boot,
+            self.ctx.now + self.ctx.config.timing.renew_interval,
+        );
     }
 
     /// The slow look at everything: nothing waits for a message that may have been lost.
     pub(super) fn on_tick(&mut self) {
-        self.timers
-            .set(Timer::Tick, self.now + self.config.timing.tick_interval);
-        if !matches!(self.life, Life::Running | Life::Stopping) {
+        self.ctx.timers.set(
+            Timer::Tick,
+            self.ctx.now + self.ctx.config.timing.tick_interval,
+        );
+        if !matches!(self.ctx.life, Life::Running | Life::Stopping) {
             return;
         }
         let missed = self
+            .sync
             .behind
             .take()
-            .is_some_and(|revision| self.view.revision < revision);
+            .is_some_and(|revision| self.ctx.view.revision < revision);
         // A watch may leave things out without a trace; now and then everything is read although nothing seems amiss.
-        let due =
-            self.others_wrote && self.now >= self.listed_at + self.config.timing.relist_interval;
-        if (missed || due || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
-            self.relist = false;
+        let due = self.sync.others_wrote
+            && self.ctx.now >= self.sync.listed_at + self.ctx.config.timing.relist_interval;
+        if (missed || due || self.sync.relist)
+            && !self.ctx.config.rules.broken_by(Mutant::NeverRelist)
+        {
+            self.sync.relist = false;
             self.list();
         } else {
-            let asked_at = self.asked_at;
-            self.ask(
+            let asked_at = self.sync.asked_at;
+            self.ctx.ask(
                 Connection::Default,
                 Request::Revision,
                 Pending::Revision { asked_at },
@@ -169,23 +207,24 @@ impl Node {
         self.ask_after_neighbours();
         self.look_at_leader();
         self.plan_soon();
-        self.read(Key::Node(self.config.name.clone()));
-        let config = Arc::clone(&self.config);
+        self.ctx.read(Key::Node(self.ctx.config.name.clone()));
+        let config = Arc::clone(&self.ctx.config);
         for name in config.keyspaces.keys() {
-            self.read(Key::Keyspace(name.clone()));
+            self.ctx.read(Key::Keyspace(name.clone()));
         }
-        let view = &self.view;
-        self.doubtful
+        let view = &self.ctx.view;
+        self.shards
+            .doubtful
             .retain(|id, mark| view.mark(&Key::Shard(id.clone())) == *mark);
-        for id in self.doubtful.keys().cloned().collect::<Vec<_>>() {
-            self.read(Key::Shard(id));
+        for id in self.shards.doubtful.keys().cloned().collect::<Vec<_>>() {
+            self.ctx.read(Key::Shard(id));
         }
-        self.assignments.all_stale();
+        self.assignment.derived.all_stale();
         self.renew_retries();
-        self.timers.set_sooner(Timer::Restore, self.now);
-        self.timers.set_sooner(Timer::OwnRecord, self.now);
+        self.ctx.timers.set_sooner(Timer::Restore, self.ctx.now);
+        self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
         self.sweep();
-        self.look_at_all = true;
+        self.ctx.scan_all = true;
     }
 
     /// How far the store has come: if the watch has not come as far by the next tick, it has lost something.
@@ -196,37 +235,44 @@ impl Node {
                 asked_at.0, revision.0
             ));
         }
-        self.asked_at = self.asked_at.max(revision);
-        let later = self.last_writes.iter().filter(|n| **n > revision.0).count() as u64;
-        self.others_wrote |= revision.0 > self.listed.0 + self.written.saturating_sub(later);
-        self.behind = Some(revision);
+        self.sync.asked_at = self.sync.asked_at.max(revision);
+        let later = self
+            .sync
+            .last_writes
+            .iter()
+            .filter(|n| **n > revision.0)
+            .count() as u64;
+        self.sync.others_wrote |=
+            revision.0 > self.sync.listed.0 + self.sync.written.saturating_sub(later);
+        self.sync.behind = Some(revision);
     }
 
     /// Counts a write of this node's own: it is no news. One that the last list has seen already must not hide a write of
     /// somebody else's.
     pub(super) fn count_write(&mut self, reply: &Reply) {
         if let Reply::Won(Version::Number(n)) = reply
-            && *n > self.listed.0
+            && *n > self.sync.listed.0
         {
-            self.written += 1;
-            self.last_writes.push(*n);
-            let surplus = self.last_writes.len().saturating_sub(LAST_WRITES);
-            self.last_writes.drain(..surplus);
+            self.sync.written += 1;
+            self.sync.last_writes.push(*n);
+            let surplus = self.sync.last_writes.len().saturating_sub(LAST_WRITES);
+            self.sync.last_writes.drain(..surplus);
         }
     }
 
     /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
     fn sweep(&mut self) {
-        if !self.is_first_member() || !self.may_own() || self.config.role != Role::Node {
+        if !self.is_first_member() || !self.ctx.may_own() || self.ctx.config.role != Role::Node {
             return;
         }
         let old: Vec<(SessionId, Version)> = self
+            .ctx
             .view
             .sessions
             .cells()
             .filter_map(|(id, cell)| match cell {
                 KeyState::Present(seen)
-                    if self.ended(*id) && self.now >= seen.since + seen.record.ttl * 10 =>
+                    if self.ctx.ended(*id) && self.ctx.now >= seen.since + seen.record.ttl * 10 =>
                 {
                     Some((*id, seen.version.clone()))
                 }
@@ -235,30 +281,35 @@ impl Node {
             .filter(|(id, _)| !self.is_referred_to(*id))
             .collect();
         for (id, version) in old {
-            self.delete(Key::Session(id), version);
+            self.ctx.delete(Key::Session(id), version);
         }
         self.sweep_nodes();
     }
 
     fn is_referred_to(&self, session: SessionId) -> bool {
-        Live::new(&self.view, &|_| false).is_referred_to(session)
+        Live::new(&self.ctx.view, &|_| false).is_referred_to(session)
     }
 
     /// A protocol as others have it: one renewal per shard.
     pub(super) fn renew_every_shard(&mut self) {
         for (id, seen) in self
+            .ctx
             .view
             .shards
             .iter()
             .map(|(id, s)| (id.clone(), s.clone()))
             .collect::<Vec<_>>()
         {
-            if self.session().is_some_and(|me| seen.record.is_owned_by(me)) {
+            if self
+                .ctx
+                .session()
+                .is_some_and(|me| seen.record.is_owned_by(me))
+            {
                 let mut record = (*seen.record).clone();
-                record.head = record.head.next(self.nonce());
+                record.head = record.head.next(self.ctx.nonce());
                 let record = crate::record::Record::Shard(std::sync::Arc::new(record));
                 let expect = crate::machine::Expect::Version(seen.version);
-                self.put(
+                self.ctx.put(
                     Key::Shard(id),
                     expect,
                     record,

@@ -15,10 +15,10 @@ impl Node {
     /// Returns what the session's record says next of shards that are not served.
     pub(super) fn unserved(&self) -> UnservedShards {
         let mut all = UnservedShards::new();
-        if self.config.role != Role::Node {
+        if self.ctx.config.role != Role::Node {
             return all;
         }
-        for keyspace in self.config.keyspaces.keys() {
+        for keyspace in self.ctx.config.keyspaces.keys() {
             if self.reports_on(keyspace) {
                 self.add_unserved(keyspace, &mut all);
             }
@@ -28,21 +28,22 @@ impl Node {
 
     /// Returns whether this node is the first of those that serve a keyspace.
     fn reports_on(&self, keyspace: &KeyspaceName) -> bool {
-        let mut nodes = members::participants(&self.view, keyspace, None);
-        let first = nodes.find(|node| !self.ended(node.session));
-        first.is_some_and(|node| Some(node.session) == self.session())
+        let mut nodes = members::participants(&self.ctx.view, keyspace, None);
+        let first = nodes.find(|node| !self.ctx.ended(node.session));
+        first.is_some_and(|node| Some(node.session) == self.ctx.session())
     }
 
     fn add_unserved(&self, keyspace: &KeyspaceName, all: &mut UnservedShards) {
         let mut blocked = None;
-        let shards = self.view.shards.iter();
+        let shards = self.ctx.view.shards.iter();
         for (id, seen) in shards.filter(|(id, _)| id.keyspace == *keyspace) {
             if let Ownership::Owned { by, serving: true } = &seen.record.ownership
-                && !self.ended(by.session)
+                && !self.ctx.ended(by.session)
             {
                 continue;
             }
-            let blocked = || *blocked.get_or_insert_with(|| members::blocked(&self.view, keyspace));
+            let blocked =
+                || *blocked.get_or_insert_with(|| members::blocked(&self.ctx.view, keyspace));
             let Some(reason) = self.unserved_for_long(id, seen, blocked) else {
                 continue;
             };
@@ -60,9 +61,10 @@ impl Node {
 
     /// Returns whether this is worth a write of the session's record that nothing else calls for.
     pub(super) fn unserved_is_news(&self, new: &UnservedShards) -> bool {
-        let Some(holder) = &self.holder else {
+        let Some(holder) = &self.ctx.own else {
             return false;
         };
-        holder.record.unserved != *new && self.now >= self.load_told + self.config.timing.ttl
+        holder.record.unserved != *new
+            && self.ctx.now >= self.session.load_told + self.ctx.config.timing.ttl
     }
 }

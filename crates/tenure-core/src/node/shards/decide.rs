@@ -13,7 +13,7 @@ use crate::time::Time;
 use crate::view::{KeyState, Versioned};
 
 use super::{AfterClose, Phase, ShardSlot};
-use crate::node::{Life, Node};
+use crate::node::Node;
 
 /// What to do about a shard.
 pub(super) enum Decision {
@@ -36,10 +36,10 @@ pub(super) enum Decision {
 impl Node {
     /// The shard's record, if it and its keyspace's are there and readable; else why not.
     pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
-        if self.store_replaced.is_some() {
+        if self.ctx.store_replaced.is_some() {
             return Err(Reason::StoreReplaced);
         }
-        let floor = match self.view.keyspaces.cell(&id.keyspace) {
+        let floor = match self.ctx.view.keyspaces.cell(&id.keyspace) {
             Some(KeyState::Present(seen)) if seen.record.deleted => {
                 return Err(Reason::KeyspaceDeleted);
             }
@@ -47,7 +47,7 @@ impl Node {
             Some(KeyState::Damaged { .. }) => return Err(Reason::RecordUnreadable),
             Some(KeyState::Missing { .. }) | None => return Err(Reason::RecordMissing),
         };
-        match self.view.shards.cell(id) {
+        match self.ctx.view.shards.cell(id) {
             Some(KeyState::Present(seen)) => Ok((seen, floor)),
             Some(KeyState::Damaged { .. }) => Err(Reason::RecordUnreadable),
             Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
@@ -55,8 +55,8 @@ impl Node {
     }
 
     pub(super) fn decide(&mut self, id: &ShardId) -> Decision {
-        let rules = self.config.rules;
-        let Some(stay) = self.shards.get(id) else {
+        let rules = self.ctx.config.rules;
+        let Some(stay) = self.shards.slots.get(id) else {
             return self.decide_idle(id);
         };
         match &stay.phase {
@@ -70,7 +70,7 @@ impl Node {
                 then,
                 ..
             } => {
-                if self.now >= *cut_at {
+                if self.ctx.now >= *cut_at {
                     return Decision::Close(Close::Cancel, Reason::DrainTimeout, then.clone());
                 }
                 Decision::WaitUntil(*cut_at)
@@ -100,12 +100,14 @@ impl Node {
                 self.decide_succeeding(id, mv, step, limit)
             }
             Phase::Idle | Phase::RetryDelay { .. } if stay.writing.is_some() => Decision::Nothing,
-            Phase::Idle | Phase::RetryDelay { .. } if self.now < stay.not_before => {
+            Phase::Idle | Phase::RetryDelay { .. } if self.ctx.now < stay.not_before => {
                 Decision::WaitUntil(stay.not_before)
             }
             Phase::RetryDelay { until } => match self.readable(id) {
                 Ok((seen, _))
-                    if self.is_mine(&seen.record) && self.now < *until && !self.is_leaving() =>
+                    if self.ctx.is_mine(&seen.record)
+                        && self.ctx.now < *until
+                        && !self.ctx.is_leaving() =>
                 {
                     Decision::WaitUntil(*until)
                 }
@@ -115,20 +117,9 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn is_leaving(&self) -> bool {
-        matches!(self.life, Life::Stopping)
-    }
-
-    pub(in crate::node) fn is_mine(&self, record: &ShardRecord) -> bool {
-        let by_name = self.config.rules.broken_by(Mutant::NameIsIdentity)
-            && record.owner().is_some_and(|o| o.node == self.config.name);
-        self.session().is_some_and(|me| record.is_owned_by(me))
-            || (by_name && self.session().is_some())
-    }
-
     /// A shard that is loading or serving: may it go on?
     fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: bool) -> Decision {
-        if !self.may_own() {
+        if !self.ctx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
         let (record, floor) = match self.readable(id) {
@@ -143,7 +134,7 @@ impl Node {
             }
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
-        if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
+        if !self.ctx.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
             return Decision::Close(Close::Cancel, Reason::Superseded, AfterClose::Reevaluate);
         }
         if epoch.generation() < floor {
@@ -167,9 +158,9 @@ impl Node {
         }
         if let Some((to, reason)) = self.release_target(id, &record)
             && (reason != Reason::Rebalance
-                || self.leaving.len() < self.config.timing.release_batch)
+                || self.shards.leaving.len() < self.ctx.config.timing.release_batch)
         {
-            if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
+            if self.ctx.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
                 return Decision::Write(Transition::Release { to, reason });
             }
             return match self.begin_move(id, &record, to.as_ref(), reason) {
@@ -178,20 +169,20 @@ impl Node {
                 None => Decision::Close(Close::Drain, reason, AfterClose::Release { to, reason }),
             };
         }
-        if let Some(Phase::Loading { since, .. }) = self.shards.get(id).map(|s| &s.phase) {
-            let limit = *since + self.config.timing.load_timeout;
-            if self.now < limit {
+        if let Some(Phase::Loading { since, .. }) = self.shards.slots.get(id).map(|s| &s.phase) {
+            let limit = *since + self.ctx.config.timing.load_timeout;
+            if self.ctx.now < limit {
                 return Decision::WaitUntil(limit);
             }
-            if let Some(stay) = self.shards.get_mut(id) {
+            if let Some(stay) = self.shards.slots.get_mut(id) {
                 stay.last_error = format!(
                     "loading did not finish within {:?}",
-                    self.config.timing.load_timeout
+                    self.ctx.config.timing.load_timeout
                 );
             }
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::RetryLater);
         }
-        match self.shards.get(id) {
+        match self.shards.slots.get(id) {
             Some(stay) if stay.is_serving() && !writing => self.decide_word(stay, &record),
             _ => Decision::Nothing,
         }
@@ -201,14 +192,14 @@ impl Node {
     fn decide_word(&self, stay: &ShardSlot, record: &ShardRecord) -> Decision {
         let change = match record.ownership {
             Ownership::Owned { serving: false, .. } => Transition::Serve,
-            Ownership::Owned { .. } if record.trouble != stay.trouble && !self.is_leaving() => {
+            Ownership::Owned { .. } if record.trouble != stay.trouble && !self.ctx.is_leaving() => {
                 Transition::ReportTrouble {
                     said: stay.trouble.clone(),
                 }
             }
             _ => return Decision::Nothing,
         };
-        if self.now < stay.not_before {
+        if self.ctx.now < stay.not_before {
             return Decision::WaitUntil(stay.not_before);
         }
         Decision::Write(change)
@@ -216,7 +207,7 @@ impl Node {
 
     /// A shard of which nothing runs here: should something?
     pub(super) fn decide_idle(&mut self, id: &ShardId) -> Decision {
-        if !self.may_own() {
+        if !self.ctx.may_own() {
             return Decision::Nothing;
         }
         let Ok((seen, floor)) = self.readable(id) else {
@@ -224,11 +215,11 @@ impl Node {
             return self.decide_unreadable(id);
         };
         let (record, since) = (Arc::clone(&seen.record), seen.since);
-        if self.is_mine(&record) && is_sealed(&record) {
+        if self.ctx.is_mine(&record) && is_sealed(&record) {
             // Its state ends there: only its successor, or a new epoch, goes on from it.
             return self.decide_sealed(&record, since);
         }
-        if self.is_mine(&record) {
+        if self.ctx.is_mine(&record) {
             self.wait_for(id, false);
             if record.epoch.generation() < floor {
                 return Decision::Write(Transition::Claim);
@@ -237,8 +228,8 @@ impl Node {
                 let reason = Reason::Deleted;
                 return Decision::Write(Transition::Release { to: None, reason });
             }
-            let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
-            let rules = self.config.rules;
+            let given_up = self.shards.slots.get(id).map_or(Epoch(0), |s| s.given_up);
+            let rules = self.ctx.config.rules;
             let barred = record.epoch <= given_up;
             let reopens = rules.broken_by(Mutant::ReopenAfterUnknownRelease);
             if barred && !reopens && record.ownership.moving().is_some() {
@@ -280,12 +271,12 @@ impl Node {
         {
             return Decision::Write(change);
         }
-        let wanted = !self.is_leaving() && self.should_take(id, &record);
-        let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
-        let deaf = self.from_watch && !self.config.timing.claim_watch_enabled;
+        let wanted = !self.ctx.is_leaving() && self.should_take(id, &record);
+        let live_owner = record.owner().is_some_and(|o| !self.ctx.ended(o.session));
+        let deaf = self.ctx.from_watch && !self.ctx.config.timing.claim_watch_enabled;
         self.wait_for(
             id,
-            wanted && (live_owner || deaf) && self.config.role == Role::Node,
+            wanted && (live_owner || deaf) && self.ctx.config.role == Role::Node,
         );
         if record.deleting && !live_owner && self.is_first_of(&id.keyspace) {
             return Decision::Write(Transition::Delete);
@@ -294,9 +285,9 @@ impl Node {
         if !claimable || matches!(record.ownership, Ownership::Deleted) {
             return Decision::Nothing;
         }
-        if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.is_leaving() {
+        if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.ctx.is_leaving() {
             let at = self.unled_claim_at(&record, since);
-            if at > self.now && at < Time::NEVER {
+            if at > self.ctx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);
             }
         }
@@ -306,7 +297,13 @@ impl Node {
         if live_owner && self.simulates_plan(&id.keyspace) {
             return Decision::WouldDo(ShardStep::MoveStarted, Reason::Planned);
         }
-        if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
+        if live_owner
+            && !self
+                .ctx
+                .config
+                .rules
+                .broken_by(Mutant::TakeoverWithoutProof)
+        {
             return Decision::Nothing;
         }
         if matches!(&record.ownership, Ownership::Free { awaiting_disclaimers } if !awaiting_disclaimers.is_empty())
@@ -320,12 +317,12 @@ impl Node {
     }
 
     fn decide_claim(&mut self, record: &ShardRecord) -> Decision {
-        if self.from_watch && !self.config.timing.claim_watch_enabled {
+        if self.ctx.from_watch && !self.ctx.config.timing.claim_watch_enabled {
             // The next retry takes it, also where those who waited for it have long stopped to retry.
             self.claim_on_retry();
             return Decision::Nothing;
         }
-        if self.config.role == Role::Shadow {
+        if self.ctx.config.role == Role::Shadow {
             let reason = if record.owner().is_some() {
                 Reason::OwnerEnded
             } else {
@@ -339,15 +336,17 @@ impl Node {
     fn decide_unreadable(&mut self, id: &ShardId) -> Decision {
         // A shard of a removed keyspace that is still ours in the records is given up for good.
         let removed = self
+            .ctx
             .view
             .keyspaces
             .get(&id.keyspace)
             .is_some_and(|k| k.deleted);
         let Some(record) = self
+            .ctx
             .view
             .shards
             .get(id)
-            .filter(|r| removed && self.is_mine(r))
+            .filter(|r| removed && self.ctx.is_mine(r))
         else {
             return Decision::Nothing;
         };

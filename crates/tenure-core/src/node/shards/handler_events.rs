@@ -18,13 +18,13 @@ impl Node {
         &mut self,
         activation: ActivationId,
     ) -> Option<(ShardId, &mut ShardSlot)> {
-        let id = self.runs.get(&activation)?.clone();
-        let stay = self.shards.get_mut(&id)?;
+        let id = self.shards.runs.get(&activation)?.clone();
+        let stay = self.shards.slots.get_mut(&id)?;
         Some((id, stay))
     }
 
     pub(in crate::node) fn on_loaded(&mut self, activation: ActivationId) {
-        let (may_own, now) = (self.may_own(), self.now);
+        let (may_own, now) = (self.ctx.may_own(), self.ctx.now);
         let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
@@ -48,14 +48,14 @@ impl Node {
             since: now,
         };
         stay.served = epoch;
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Open(activation));
+        self.ctx.timers.clear(&Timer::Stay(id.clone()));
+        self.ctx.out.push(Action::Open(activation));
         self.tell(
             &id,
             ShardStep::Serving,
             epoch,
             Reason::Loaded,
-            Some(self.config.name.clone()),
+            Some(self.ctx.config.name.clone()),
         );
         self.look_at(&id);
     }
@@ -71,7 +71,7 @@ impl Node {
                 epoch,
                 ..
             } if current == activation => {
-                self.runs.remove(&activation);
+                self.shards.runs.remove(&activation);
                 self.rest(&id, epoch, error);
             }
             Phase::Closing {
@@ -80,14 +80,14 @@ impl Node {
                 ..
             } if current == activation => {
                 stay.phase = Phase::Idle;
-                self.runs.remove(&activation);
+                self.shards.runs.remove(&activation);
                 self.after_close(&id, then);
             }
             Phase::Taking {
                 activation: current,
                 ..
             } if current == activation => {
-                self.runs.remove(&activation);
+                self.shards.runs.remove(&activation);
                 self.could_not_succeed(&id, error);
             }
             _ => {}
@@ -100,7 +100,7 @@ impl Node {
         activation: ActivationId,
         error: Option<String>,
     ) {
-        let (retry_max, now) = (self.config.timing.load_retry_max, self.now);
+        let (retry_max, now) = (self.ctx.config.timing.load_retry_max, self.ctx.now);
         let Some((id, stay)) = self.stay_of(activation) else {
             return;
         };
@@ -168,24 +168,28 @@ impl Node {
             return;
         }
         stay.phase = Phase::Idle;
-        self.runs.remove(&activation);
-        self.timers.clear(&Timer::Stay(id.clone()));
+        self.shards.runs.remove(&activation);
+        self.ctx.timers.clear(&Timer::Stay(id.clone()));
         self.tell(&id, ShardStep::Stopped, epoch, reason, None);
         self.after_close(&id, then);
     }
 
     fn after_close(&mut self, id: &ShardId, then: AfterClose) {
         match then {
-            AfterClose::Release { to, reason } if self.may_own() && self.owns_in_record(id) => {
-                let writing = self.shards.get(id).is_some_and(|s| s.writing.is_some());
+            AfterClose::Release { to, reason } if self.ctx.may_own() && self.owns_in_record(id) => {
+                let writing = self
+                    .shards
+                    .slots
+                    .get(id)
+                    .is_some_and(|s| s.writing.is_some());
                 if !writing {
                     self.write(id, Transition::Release { to, reason });
                 }
             }
-            AfterClose::Seal { mv, seal } if self.may_own() => self.write_seal(id, mv, seal),
+            AfterClose::Seal { mv, seal } if self.ctx.may_own() => self.write_seal(id, mv, seal),
             AfterClose::GiveUp => {
                 if let (Some(stay), Some(record)) =
-                    (self.shards.get_mut(id), self.view.shards.get(id))
+                    (self.shards.slots.get_mut(id), self.ctx.view.shards.get(id))
                 {
                     stay.given_up = stay.given_up.max(record.epoch);
                 }
@@ -194,29 +198,31 @@ impl Node {
             AfterClose::RetryLater => {
                 let error = self
                     .shards
+                    .slots
                     .get(id)
                     .map(|s| s.last_error.clone())
                     .unwrap_or_default();
-                let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
+                let epoch = self.ctx.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
                 self.rest(id, epoch, error);
             }
             _ => self.left(id),
         }
-        self.dirty.insert(Key::Shard(id.clone()));
+        self.ctx.changed.insert(Key::Shard(id.clone()));
     }
 
     fn owns_in_record(&self, id: &ShardId) -> bool {
-        self.view
+        self.ctx
+            .view
             .shards
             .get(id)
-            .is_some_and(|r| self.is_mine(r) && matches!(r.ownership, Ownership::Owned { .. }))
+            .is_some_and(|r| self.ctx.is_mine(r) && matches!(r.ownership, Ownership::Owned { .. }))
     }
 
     /// Waits before the next load; after too many, lets another node try.
     fn rest(&mut self, id: &ShardId, epoch: Epoch, error: String) {
-        let timing = self.timing();
-        let now = self.now;
-        let Some(stay) = self.shards.get_mut(id) else {
+        let timing = self.ctx.timing();
+        let now = self.ctx.now;
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         stay.attempts += 1;
@@ -224,31 +230,35 @@ impl Node {
         let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
         let until = now + wait.min(timing.load_retry_max);
         stay.phase = Phase::RetryDelay { until };
-        self.timers.set(Timer::Stay(id.clone()), until);
-        self.note(NodeEvent::LoadFailed {
+        self.ctx.timers.set(Timer::Stay(id.clone()), until);
+        self.ctx.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
             attempt,
             error: error.clone(),
         });
-        let Some(record) = self.view.shards.get(id).cloned() else {
+        let Some(record) = self.ctx.view.shards.get(id).cloned() else {
             return;
         };
         let last = record
             .failures
             .iter()
-            .filter(|f| f.node != self.config.name)
+            .filter(|f| f.node != self.ctx.config.name)
             .count()
             + 1
             >= QUARANTINE_AFTER;
-        let free_to_write = self.shards.get(id).is_some_and(|s| s.writing.is_none());
+        let free_to_write = self
+            .shards
+            .slots
+            .get(id)
+            .is_some_and(|s| s.writing.is_none());
         if attempt >= timing.load_attempts
             && (last || self.somebody_else_may_load(id, &record))
-            && self.may_own()
+            && self.ctx.may_own()
             && self.owns_in_record(id)
             && free_to_write
         {
-            if let Some(stay) = self.shards.get_mut(id) {
+            if let Some(stay) = self.shards.slots.get_mut(id) {
                 stay.attempts = 0;
             }
             self.write(id, Transition::Fail { error });

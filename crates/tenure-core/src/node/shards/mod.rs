@@ -27,6 +27,8 @@ mod move_decisions;
 mod move_effects;
 mod scan_filter;
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close, Expect};
@@ -191,6 +193,26 @@ pub(super) struct ShardSlot {
     would: u64,
 }
 
+/// Local state of all shards at this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Shards {
+    pub(super) slots: BTreeMap<ShardId, ShardSlot>,
+    /// Shards by activation that has not ended.
+    pub(super) runs: BTreeMap<ActivationId, ShardId>,
+    /// Shards of this node that move or are released to other nodes.
+    pub(super) leaving: BTreeSet<ShardId>,
+    /// Shards that move to this node and freeze together.
+    pub(super) together: Together,
+    /// Shards with a write that may still land, and the rev that it would replace: read at every tick until it has moved.
+    pub(super) doubtful: BTreeMap<ShardId, u64>,
+    /// Rest of a scan of all shards.
+    pub(super) to_scan: VecDeque<ShardId>,
+    /// Number of activations so far.
+    pub(super) run_count: u64,
+    /// The application has reported the cost of a shard.
+    pub(super) measured: bool,
+}
+
 impl ShardSlot {
     pub(super) fn is_settling(&self) -> bool {
         let claims_again = matches!(self.phase, Phase::Idle) && self.not_before > Time::ZERO;
@@ -261,10 +283,10 @@ impl ShardSlot {
 
 impl Node {
     pub(super) fn look_at_every_shard(&mut self) {
-        for keyspace in self.assignments.greedy() {
+        for keyspace in self.assignment.derived.greedy() {
             self.derive_wants(&keyspace);
         }
-        self.looking = self.worth_a_look().into();
+        self.shards.to_scan = self.worth_a_look().into();
         self.look_on();
     }
 
@@ -273,8 +295,8 @@ impl Node {
     pub(super) fn look_on(&mut self) {
         let mut derived = None;
         for _ in 0..MAX_SHARDS_PER_STEP {
-            let Some(id) = self.looking.pop_front() else {
-                return self.timers.clear(&Timer::Look);
+            let Some(id) = self.shards.to_scan.pop_front() else {
+                return self.ctx.timers.clear(&Timer::Look);
             };
             if derived.as_ref() != Some(&id.keyspace) {
                 self.derive_wants(&id.keyspace);
@@ -282,15 +304,15 @@ impl Node {
             }
             self.look_closely(&id);
         }
-        if !self.looking.is_empty() {
-            let soon = self.now + std::time::Duration::from_micros(1);
-            self.timers.set(Timer::Look, soon);
+        if !self.shards.to_scan.is_empty() {
+            let soon = self.ctx.now + std::time::Duration::from_micros(1);
+            self.ctx.timers.set(Timer::Look, soon);
         }
     }
 
     /// Whether some shards are still to be looked at.
     pub(super) fn is_looking(&self) -> bool {
-        self.look_at_all || !self.looking.is_empty()
+        self.ctx.scan_all || !self.shards.to_scan.is_empty()
     }
 
     /// Decides about one shard and does it.
@@ -301,17 +323,17 @@ impl Node {
 
     /// The same, with all that is derived for its keyspace up to date.
     fn look_closely(&mut self, id: &ShardId) {
-        if !matches!(self.life, Life::Running | Life::Stopping) {
+        if !matches!(self.ctx.life, Life::Running | Life::Stopping) {
             return;
         }
-        if !self.config.keyspaces.contains_key(&id.keyspace) {
+        if !self.ctx.config.keyspaces.contains_key(&id.keyspace) {
             return self.disclaim(id);
         }
-        let stay = self.shards.get(id);
+        let stay = self.shards.slots.get(id);
         let waited = stay.is_some_and(|stay| stay.not_before > Time::ZERO);
         let rests =
             stay.is_none_or(|stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. }));
-        let idle = stay.is_none_or(|stay| stay.is_idle(self.now));
+        let idle = stay.is_none_or(|stay| stay.is_idle(self.ctx.now));
         let cut = stay.is_some_and(ShardSlot::is_cut);
         if cut {
             self.tell_overdue(id);
@@ -324,16 +346,16 @@ impl Node {
             Decision::Nothing => {
                 // What it once waited for is over.
                 if rests {
-                    self.timers.clear_stay(id);
+                    self.ctx.timers.clear_stay(id);
                 }
                 if (waited || cut)
-                    && let Some(stay) = self.shards.get_mut(id)
-                    && self.now >= stay.not_before
+                    && let Some(stay) = self.shards.slots.get_mut(id)
+                    && self.ctx.now >= stay.not_before
                 {
                     stay.not_before = Time::ZERO;
                 }
             }
-            Decision::WaitUntil(at) => self.timers.set(Timer::Stay(id.clone()), at),
+            Decision::WaitUntil(at) => self.ctx.timers.set(Timer::Stay(id.clone()), at),
             Decision::Close(how, reason, then) => self.close(id, how, reason, then),
             Decision::Adopt(epoch) => self.adopt(id, epoch),
             Decision::Write(change) => self.write(id, change),
@@ -343,11 +365,11 @@ impl Node {
             Decision::Freeze(mv) => self.freeze(id, mv),
             Decision::Thaw => self.thaw(id),
             Decision::WouldDo(step, reason) => {
-                let rev = self.view.mark(&Key::Shard(id.clone()));
-                let stay = self.shards.entry(id.clone()).or_default();
+                let rev = self.ctx.view.mark(&Key::Shard(id.clone()));
+                let stay = self.shards.slots.entry(id.clone()).or_default();
                 if stay.would != rev {
                     stay.would = rev;
-                    self.note(NodeEvent::WouldDo {
+                    self.ctx.note(NodeEvent::WouldDo {
                         shard: id.clone(),
                         step,
                         reason,
@@ -359,8 +381,14 @@ impl Node {
 
     /// A shard of a keyspace that this node has nothing to do with: all it can say is that it does not own it.
     fn disclaim(&mut self, id: &ShardId) {
-        let quiet = self.shards.get(id).is_none_or(ShardSlot::is_quiet);
-        let Some(record) = self.view.shards.get(id).filter(|_| quiet && self.may_own()) else {
+        let quiet = self.shards.slots.get(id).is_none_or(ShardSlot::is_quiet);
+        let Some(record) = self
+            .ctx
+            .view
+            .shards
+            .get(id)
+            .filter(|_| quiet && self.ctx.may_own())
+        else {
             return;
         };
         if let Ownership::Free {
@@ -368,9 +396,13 @@ impl Node {
         } = &record.ownership
             && let Some(change) = self.deny(awaiting_disclaimers)
         {
-            let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
-            match self.now < not_before {
-                true => self.timers.set(Timer::Stay(id.clone()), not_before),
+            let not_before = self
+                .shards
+                .slots
+                .get(id)
+                .map_or(Time::ZERO, |s| s.not_before);
+            match self.ctx.now < not_before {
+                true => self.ctx.timers.set(Timer::Stay(id.clone()), not_before),
                 false => self.write(id, change),
             }
         }
@@ -378,7 +410,7 @@ impl Node {
 
     /// Says once that work which was cancelled does not stop: as long as it runs, nobody else can have the shard.
     fn tell_overdue(&mut self, id: &ShardId) {
-        let Some(stay) = self.shards.get_mut(id) else {
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         if let Phase::Closing {
@@ -387,10 +419,10 @@ impl Node {
             epoch,
             ..
         } = stay.phase
-            && self.now >= cut_at
+            && self.ctx.now >= cut_at
             && !std::mem::replace(&mut stay.overdue, true)
         {
-            self.note(NodeEvent::CancelOverdue {
+            self.ctx.note(NodeEvent::CancelOverdue {
                 shard: id.clone(),
                 epoch,
             });
@@ -399,10 +431,10 @@ impl Node {
 
     fn close(&mut self, id: &ShardId, how: Close, reason: Reason, then: AfterClose) {
         let limits = [
-            self.config.timing.drain_timeout,
-            self.config.timing.kill_grace,
+            self.ctx.config.timing.drain_timeout,
+            self.ctx.config.timing.kill_grace,
         ];
-        let Some(stay) = self.shards.get_mut(id) else {
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         let (activation, epoch, how) = match &stay.phase {
@@ -433,7 +465,7 @@ impl Node {
             Phase::Closing { reason: first, .. } => *first,
             _ => reason,
         };
-        let cut_at = self.now
+        let cut_at = self.ctx.now
             + if how == Close::Drain {
                 limits[0]
             } else {
@@ -447,10 +479,10 @@ impl Node {
                 ..
             }
         ) {
-            self.leaving.insert(id.clone());
+            self.shards.leaving.insert(id.clone());
         }
         if let Phase::Serving { since, .. } = stay.phase
-            && self.now.since(since) >= self.config.timing.load_retry_max
+            && self.ctx.now.since(since) >= self.ctx.config.timing.load_retry_max
         {
             stay.attempts = 0;
         }
@@ -463,7 +495,7 @@ impl Node {
             reason: first,
         };
         self.forget_ahead(id);
-        self.out.push(Action::Close { activation, how });
+        self.ctx.out.push(Action::Close { activation, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,
             Close::Cancel if reason == Reason::MoveAborted => ShardStep::Aborted,
@@ -472,14 +504,14 @@ impl Node {
         if reason != Reason::Moving {
             self.tell(id, step, epoch, reason, None);
         }
-        self.timers.set(Timer::Stay(id.clone()), cut_at);
+        self.ctx.timers.set(Timer::Stay(id.clone()), cut_at);
     }
 
     /// Closes every gate and cancels all work; the records are left alone.
     pub(super) fn cut_all(&mut self, reason: Reason) {
-        let active: Vec<_> = self.runs.values().cloned().collect();
+        let active: Vec<_> = self.shards.runs.values().cloned().collect();
         for id in active {
-            let then = match self.shards.get(&id).map(|s| &s.phase) {
+            let then = match self.shards.slots.get(&id).map(|s| &s.phase) {
                 Some(Phase::Closing { then, .. }) => then.clone(),
                 _ => AfterClose::Reevaluate,
             };
@@ -489,19 +521,19 @@ impl Node {
 
     /// Begins a stay: the record names this session at an epoch that it has not given up.
     fn adopt(&mut self, id: &ShardId, epoch: Epoch) {
-        let Some(session) = self.session() else {
+        let Some(session) = self.ctx.session() else {
             return;
         };
-        self.run_count += 1;
-        let activation = ActivationId(self.run_count);
-        let now = self.now;
-        let record = self.view.shards.get(id);
+        self.shards.run_count += 1;
+        let activation = ActivationId(self.shards.run_count);
+        let now = self.ctx.now;
+        let record = self.ctx.view.shards.get(id);
         let meta = record.and_then(|r| r.meta.clone());
         let claimed = record
             .and_then(|r| r.history.last())
             .filter(|p| p.epoch == epoch)
             .map(|p| p.reason);
-        let stay = self.shards.entry(id.clone()).or_default();
+        let stay = self.shards.slots.entry(id.clone()).or_default();
         let reason = if stay.served == epoch {
             Reason::Recovered
         } else {
@@ -517,49 +549,50 @@ impl Node {
         if reason != Reason::TargetGone {
             stay.came_back();
         }
-        self.runs.insert(activation, id.clone());
-        self.timers.clear(&Timer::Stay(id.clone()));
+        self.shards.runs.insert(activation, id.clone());
+        self.ctx.timers.clear(&Timer::Stay(id.clone()));
         self.tell(
             id,
             ShardStep::Loading,
             epoch,
             reason,
-            Some(self.config.name.clone()),
+            Some(self.ctx.config.name.clone()),
         );
-        self.out.push(Action::Load {
+        self.ctx.out.push(Action::Load {
             activation,
             shard: id.clone(),
             epoch,
             session,
             meta,
         });
-        self.timers.set(
+        self.ctx.timers.set(
             Timer::Stay(id.clone()),
-            now + self.config.timing.load_timeout,
+            now + self.ctx.config.timing.load_timeout,
         );
     }
 
     /// Writes a change to the shard's record, guarded by the version it was decided on.
     fn write(&mut self, id: &ShardId, change: Transition) {
-        let Some(seen) = self.view.shards.seen(id).cloned() else {
+        let Some(seen) = self.ctx.view.shards.seen(id).cloned() else {
             return;
         };
-        let Some(session) = self.session() else {
+        let Some(session) = self.ctx.session() else {
             return;
         };
-        let nonce = self.nonce();
+        let nonce = self.ctx.nonce();
         let writer = Writer {
             owner: Owner {
-                node: self.config.name.clone(),
+                node: self.ctx.config.name.clone(),
                 session,
             },
             nonce,
         };
-        let keyspace = self.view.keyspaces.get(&id.keyspace);
+        let keyspace = self.ctx.view.keyspaces.get(&id.keyspace);
         let floor = keyspace.map_or(0, |k| k.min_generation);
-        let forgetful = self.config.rules.broken_by(Mutant::EpochForgotten);
+        let forgetful = self.ctx.config.rules.broken_by(Mutant::EpochForgotten);
         let highest = self
             .shards
+            .slots
             .get(id)
             .filter(|_| !forgetful)
             .map_or(Epoch(0), |s| s.highest);
@@ -578,16 +611,16 @@ impl Node {
             _ => Writing::Other,
         };
         let facts = Facts {
-            ended: &|s| self.ended(s),
+            ended: &|s| self.ctx.ended(s),
             highest_epoch: highest,
             min_generation: floor,
             load: self.known_load(id),
-            rules: self.config.rules,
+            rules: self.ctx.config.rules,
         };
         let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
-        let stay = self.shards.entry(id.clone()).or_default();
+        let stay = self.shards.slots.entry(id.clone()).or_default();
         if matches!(writing, Writing::Release(_) | Writing::Fail | Writing::Seal) {
             stay.given_up = stay.given_up.max(seen.record.epoch);
             stay.phase = match stay.phase {
@@ -596,11 +629,11 @@ impl Node {
             };
         }
         if matches!(writing, Writing::Move) {
-            self.leaving.insert(id.clone());
+            self.shards.leaving.insert(id.clone());
         }
         stay.writing = Some(writing);
         let record = Record::Shard(std::sync::Arc::new(record));
-        self.put(
+        self.ctx.put(
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             record,
@@ -609,12 +642,12 @@ impl Node {
     }
 
     pub(super) fn on_stay_settled(&mut self, id: ShardId, outcome: Settled) {
-        let retry = self.later(self.config.timing.renew_retry_interval);
+        let retry = self.ctx.later(self.ctx.config.timing.renew_retry_interval);
         if outcome == (Settled::Failed { unknown: true }) {
-            let mark = self.view.mark(&Key::Shard(id.clone()));
-            self.doubtful.insert(id.clone(), mark);
+            let mark = self.ctx.view.mark(&Key::Shard(id.clone()));
+            self.shards.doubtful.insert(id.clone(), mark);
         }
-        let Some(stay) = self.shards.get_mut(&id) else {
+        let Some(stay) = self.shards.slots.get_mut(&id) else {
             return;
         };
         let writing = stay.writing.take();
@@ -627,10 +660,11 @@ impl Node {
             Settled::Failed { .. } => retry,
             _ => Time::ZERO,
         };
-        let epoch = self.view.shards.get(&id).map_or(Epoch(0), |r| r.epoch);
-        let me = Some(self.config.name.clone());
+        let epoch = self.ctx.view.shards.get(&id).map_or(Epoch(0), |r| r.epoch);
+        let me = Some(self.ctx.config.name.clone());
         if outcome == Settled::Done {
             let last = self
+                .ctx
                 .view
                 .shards
                 .get(&id)
@@ -645,11 +679,17 @@ impl Node {
                     me,
                 ),
                 Some(Writing::Release(reason)) => {
-                    let to = self.view.shards.get(&id).and_then(|r| r.assigned.clone());
+                    let to = self
+                        .ctx
+                        .view
+                        .shards
+                        .get(&id)
+                        .and_then(|r| r.assigned.clone());
                     self.tell(&id, ShardStep::Released, epoch, reason, to);
                 }
                 Some(Writing::Fail) => {
                     let quarantined = self
+                        .ctx
                         .view
                         .shards
                         .get(&id)
@@ -668,15 +708,17 @@ impl Node {
         if !matches!(outcome, Settled::Failed { .. }) && !told_in_leaving && !moves {
             self.left(&id);
         }
-        self.from_watch = false;
-        self.assignments.stale(&id.keyspace);
-        self.dirty.insert(Key::Shard(id));
+        self.ctx.from_watch = false;
+        self.assignment.derived.stale(&id.keyspace);
+        self.ctx.changed.insert(Key::Shard(id));
     }
 
     /// A shard is no longer on its way out; when half of those that may leave at a time have left, others may.
     fn left(&mut self, id: &ShardId) {
-        if self.leaving.remove(id) && self.leaving.len() == self.config.timing.release_batch / 2 {
-            self.look_at_all = true;
+        if self.shards.leaving.remove(id)
+            && self.shards.leaving.len() == self.ctx.config.timing.release_batch / 2
+        {
+            self.ctx.scan_all = true;
         }
     }
 }

@@ -55,12 +55,12 @@ impl Node {
     /// A shard that moves here begins to load.
     pub(super) fn loads_ahead(&mut self, id: &ShardId) {
         self.forget_ahead(id);
-        self.together.loading.insert(id.clone());
+        self.shards.together.loading.insert(id.clone());
     }
 
     /// A shard that was moving here is this node's own, or its move is over.
     pub(super) fn forget_ahead(&mut self, id: &ShardId) {
-        let together = &mut self.together;
+        let together = &mut self.shards.together;
         together.released.remove(id);
         if together.waiting.remove(id).is_some() && together.waiting.is_empty() {
             together.since = None;
@@ -70,12 +70,12 @@ impl Node {
             && let Some(first) = together.waiting.keys().next()
         {
             // Those that are loaded may have waited for this one.
-            self.dirty.insert(Key::Shard(first.clone()));
+            self.ctx.changed.insert(Key::Shard(first.clone()));
         }
-        if let Some(shards) = self.held.get_mut(&id.keyspace) {
+        if let Some(shards) = self.session.held.get_mut(&id.keyspace) {
             shards.remove(&id.shard);
             if shards.is_empty() {
-                self.held.remove(&id.keyspace);
+                self.session.held.remove(&id.keyspace);
             }
         }
     }
@@ -84,10 +84,10 @@ impl Node {
     ///
     /// `limit` is when its load would have failed.
     pub(super) fn freezes_at(&mut self, id: &ShardId, mv: u64, more: bool, limit: Time) -> Time {
-        if self.together.released.contains(id) || !self.is_routed(&id.keyspace) {
-            return self.now;
+        if self.shards.together.released.contains(id) || !self.is_routed(&id.keyspace) {
+            return self.ctx.now;
         }
-        let (now, timing) = (self.now, &self.config.timing);
+        let (now, timing) = (self.ctx.now, &self.ctx.config.timing);
         let step = (timing.ttl / 200).min(TOGETHER);
         let begun = limit - timing.load_timeout;
         let wait = match more {
@@ -96,7 +96,7 @@ impl Node {
         };
         // The owner calls a move off that takes longer than a load may.
         let until = (now + wait).min(begun + timing.load_timeout / 4 * 3);
-        let together = &mut self.together;
+        let together = &mut self.shards.together;
         together.loading.remove(id);
         let since = *together.since.get_or_insert(now);
         let waiting = Waiting { mv, more, until };
@@ -109,7 +109,7 @@ impl Node {
             together.tell_from = now + step;
             self.tell_loaded();
         }
-        let complete = !loads && self.together.waiting.values().any(|w| !w.more);
+        let complete = !loads && self.shards.together.waiting.values().any(|w| !w.more);
         if full || now >= until || (complete && now >= ripe) {
             self.release_together();
             return now;
@@ -120,17 +120,17 @@ impl Node {
 
     /// All that wait are frozen now.
     fn release_together(&mut self) {
-        self.together.since = None;
-        for (id, _) in std::mem::take(&mut self.together.waiting) {
-            self.dirty.insert(Key::Shard(id.clone()));
-            self.together.released.insert(id);
+        self.shards.together.since = None;
+        for (id, _) in std::mem::take(&mut self.shards.together.waiting) {
+            self.ctx.changed.insert(Key::Shard(id.clone()));
+            self.shards.together.released.insert(id);
         }
     }
 
     /// Says in the session which moves have loaded and wait for moves that are to come.
     fn tell_loaded(&mut self) {
-        let mut held: HeldByRouter = self.held.clone();
-        for (id, waiting) in self.together.waiting.iter().filter(|(_, w)| w.more) {
+        let mut held: HeldByRouter = self.session.held.clone();
+        for (id, waiting) in self.shards.together.waiting.iter().filter(|(_, w)| w.more) {
             let shards = held.entry(id.keyspace.clone()).or_default();
             shards.insert(id.shard.clone(), waiting.mv);
         }
@@ -139,7 +139,7 @@ impl Node {
 
     /// Returns true if there is a live router of the keyspace.
     fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
-        let mut sessions = self.view.sessions.iter();
+        let mut sessions = self.ctx.view.sessions.iter();
         sessions.any(|(_, s)| s.record.routes(keyspace))
     }
 }

@@ -35,9 +35,9 @@ impl Node {
         }
         let to = self.target(id, to?)?;
         // What is not served here can be given away without ceremony.
-        let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
+        let stay = self.shards.slots.get(id).filter(|stay| stay.is_serving())?;
         let not_before = stay.move_not_before.max(stay.not_before);
-        if self.now < not_before {
+        if self.ctx.now < not_before {
             return Some(Decision::WaitUntil(not_before));
         }
         let mv = self.move_id();
@@ -56,17 +56,17 @@ impl Node {
             node: name.clone(),
             session,
         };
-        if self.config.rules.broken_by(Mutant::HandedToStranger) {
-            let any = self.peers.members.iter().find(|m| m.name == *name)?;
+        if self.ctx.config.rules.broken_by(Mutant::HandedToStranger) {
+            let any = self.membership.members.iter().find(|m| m.name == *name)?;
             return Some(owner(any.session));
         }
-        let seat = self.peers.of(&id.keyspace).seat(name)?;
+        let seat = self.membership.of(&id.keyspace).seat(name)?;
         seat.takes().then(|| owner(seat.session))
     }
 
     /// A number that no other move of any shard has.
     pub(in crate::node) fn move_id(&mut self) -> u64 {
-        let nonce = self.nonce();
+        let nonce = self.ctx.nonce();
         let writer = nonce.writer.0;
         let spread = (writer >> 64) as u64 ^ writer as u64;
         // In what JSON readers elsewhere can hold as a number.
@@ -78,8 +78,8 @@ impl Node {
 
     /// Whether a stopping node has given moves their time: what is left is released.
     fn is_past_moving(&self) -> bool {
-        matches!(self.life, Life::Stopping)
-            && self.now >= self.stopping_since + self.config.timing.drain_timeout
+        matches!(self.ctx.life, Life::Stopping)
+            && self.ctx.now >= self.ctx.stopping_since + self.ctx.config.timing.drain_timeout
     }
 
     /// A shard of this node's own that is on the move, and whose gate is open or that is being loaded.
@@ -94,31 +94,32 @@ impl Node {
                 .ownership
                 .moving()
                 .map(|(mv, phase)| (mv.clone(), phase)),
-            self.view.shards.seen(id).map(|seen| seen.since),
+            self.ctx.view.shards.seen(id).map(|seen| seen.since),
         ) else {
             return Decision::Nothing;
         };
-        if let Some(stay) = self.shards.get_mut(id) {
+        if let Some(stay) = self.shards.slots.get_mut(id) {
             stay.moving = Some(mv.id);
         }
-        self.leaving.insert(id.clone());
+        self.shards.leaving.insert(id.clone());
         self.check_expired(mv.to.session);
-        let stay = self.shards.get(id);
+        let stay = self.shards.slots.get(id);
         let serving = stay.is_some_and(super::ShardSlot::is_serving);
         let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
         let limit = match phase {
-            MovePhase::Warming => since + self.config.timing.load_timeout,
-            MovePhase::Freezing => since + self.config.timing.router_hold_timeout,
+            MovePhase::Warming => since + self.ctx.config.timing.load_timeout,
+            MovePhase::Freezing => since + self.ctx.config.timing.router_hold_timeout,
             MovePhase::Sealed => return Decision::Nothing,
         };
-        let too_old = phase == MovePhase::Warming && (self.now >= limit || self.is_past_moving());
+        let too_old =
+            phase == MovePhase::Warming && (self.ctx.now >= limit || self.is_past_moving());
         if !serving || unsealable || too_old || self.is_no_target(&mv) {
             return match writing {
                 true => Decision::Nothing,
                 false => self.cancel(id),
             };
         }
-        if phase == MovePhase::Freezing && (self.now >= limit || self.routers_hold(id, mv.id)) {
+        if phase == MovePhase::Freezing && (self.ctx.now >= limit || self.routers_hold(id, mv.id)) {
             return Decision::Freeze(mv.id);
         }
         Decision::WaitUntil(limit)
@@ -126,13 +127,17 @@ impl Node {
 
     /// Whether the target of a move can no longer take the shard.
     fn is_no_target(&self, mv: &Move) -> bool {
-        self.ended(mv.to.session)
+        self.ctx.ended(mv.to.session)
     }
 
     /// Calls a move off, unless that was just tried.
     fn cancel(&self, id: &ShardId) -> Decision {
-        let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
-        if self.now < not_before {
+        let not_before = self
+            .shards
+            .slots
+            .get(id)
+            .map_or(Time::ZERO, |s| s.not_before);
+        if self.ctx.now < not_before {
             return Decision::WaitUntil(not_before);
         }
         Decision::Write(Transition::Cancel { failed: None })
@@ -140,10 +145,10 @@ impl Node {
 
     /// Whether every live router holds what comes for a shard on this move.
     fn routers_hold(&self, id: &ShardId, mv: u64) -> bool {
-        if self.config.rules.broken_by(Mutant::SealWithoutRouters) {
+        if self.ctx.config.rules.broken_by(Mutant::SealWithoutRouters) {
             return true;
         }
-        let sessions = self.view.sessions.iter();
+        let sessions = self.ctx.view.sessions.iter();
         let mut routers = sessions.filter(|(_, seen)| seen.record.routes(&id.keyspace));
         routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
     }
@@ -168,11 +173,16 @@ impl Node {
             .ownership
             .moving()
             .is_some_and(|(mv, _)| self.is_no_target(mv));
-        if self.now < limit && !target_gone {
+        if self.ctx.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
         // What is in flight does not end, or for nobody: serving goes on here.
-        match self.shards.get(id).is_some_and(|s| s.writing.is_some()) {
+        match self
+            .shards
+            .slots
+            .get(id)
+            .is_some_and(|s| s.writing.is_some())
+        {
             true => Decision::Nothing,
             false => self.cancel(id),
         }
@@ -191,7 +201,7 @@ impl Node {
             Ok(record) if !is_freezing(&record, mv) => {
                 Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate)
             }
-            Ok(_) if self.now >= limit => {
+            Ok(_) if self.ctx.now >= limit => {
                 Decision::Close(Close::Cancel, Reason::DrainTimeout, AfterClose::GiveUp)
             }
             Ok(_) => Decision::WaitUntil(limit),
@@ -200,7 +210,7 @@ impl Node {
 
     /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
     fn still_mine(&self, id: &ShardId, epoch: Epoch) -> Result<Arc<ShardRecord>, Reason> {
-        if !self.may_own() {
+        if !self.ctx.may_own() {
             return Err(Reason::LeaseLost);
         }
         let (seen, floor) = self.readable(id)?;
@@ -209,7 +219,7 @@ impl Node {
             return Err(Reason::GenerationRaised);
         }
         let sealed = matches!(record.ownership, Ownership::Sealed { .. });
-        if !self.is_mine(&record) || record.epoch != epoch || sealed {
+        if !self.ctx.is_mine(&record) || record.epoch != epoch || sealed {
             return Err(Reason::Superseded);
         }
         Ok(record)
@@ -221,9 +231,9 @@ impl Node {
             return Decision::Nothing;
         };
         self.check_expired(mv.to.session);
-        let limit = since + self.config.timing.take_timeout;
-        let too_old = self.now >= limit;
-        if !too_old && !self.ended(mv.to.session) {
+        let limit = since + self.ctx.config.timing.take_timeout;
+        let too_old = self.ctx.now >= limit;
+        if !too_old && !self.ctx.ended(mv.to.session) {
             return Decision::WaitUntil(limit);
         }
         Decision::Write(Transition::Reclaim { too_old })
@@ -232,7 +242,7 @@ impl Node {
     /// A seal was sent and has not come to stand in the record: it is sent again, or the move called off.
     pub(super) fn decide_seal_again(&mut self, id: &ShardId, record: &ShardRecord) -> Decision {
         let moving = record.ownership.moving().map(|(mv, _)| mv.id);
-        let said = self.shards.get(id).and_then(|s| s.sealed.clone());
+        let said = self.shards.slots.get(id).and_then(|s| s.sealed.clone());
         match said {
             Some((mv, seal)) if Some(mv) == moving => Decision::Write(Transition::Seal { seal }),
             _ => Decision::Write(Transition::Cancel { failed: None }),
@@ -247,15 +257,15 @@ impl Node {
         since: Time,
     ) -> Option<Decision> {
         let (mv, phase) = record.ownership.moving()?;
-        let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        let owner_ended = record.owner().is_some_and(|o| self.ctx.ended(o.session));
         if record.deleting && owner_ended && phase != MovePhase::Sealed {
             // Nobody takes it any more: whoever is first deletes it.
             return None;
         }
-        if Some(mv.to.session) != self.session() {
+        if Some(mv.to.session) != self.ctx.session() {
             // Whoever it was moving to comes first, if the owner is gone.
-            let until = since + self.config.timing.ttl * 2;
-            let waits = owner_ended && self.now < until && !self.ended(mv.to.session);
+            let until = since + self.ctx.config.timing.ttl * 2;
+            let waits = owner_ended && self.ctx.now < until && !self.ctx.ended(mv.to.session);
             return waits.then_some(Decision::WaitUntil(until));
         }
         // Until it is here its record is read now and then: a watch may leave out what comes next.
@@ -275,6 +285,7 @@ impl Node {
             return Some(Decision::Write(Transition::Claim));
         }
         let catches_up = self
+            .ctx
             .config
             .keyspaces
             .get(&id.keyspace)
@@ -294,7 +305,7 @@ impl Node {
     /// shard was assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
     fn rejects_move(&self, keyspace: &KeyspaceName, phase: MovePhase, owner_ended: bool) -> bool {
         let before_freeze = phase == MovePhase::Warming || owner_ended;
-        self.is_leaving() || !self.is_active() || before_freeze && self.is_cordoned(keyspace)
+        self.ctx.is_leaving() || !self.is_active() || before_freeze && self.is_cordoned(keyspace)
     }
 
     /// A shard that moves here and is being made ready.
@@ -305,16 +316,16 @@ impl Node {
         step: Readiness,
         limit: Time,
     ) -> Decision {
-        if !self.may_own() {
+        if !self.ctx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
         let (record, floor) = match self.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
-        let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
+        let given_up = self.shards.slots.get(id).map_or(Epoch(0), |s| s.given_up);
         let taken = matches!(&record.ownership, Ownership::Owned { serving: true, .. })
-            && self.is_mine(&record)
+            && self.ctx.is_mine(&record)
             && record
                 .history
                 .last()
@@ -333,7 +344,7 @@ impl Node {
         let Some((current, phase)) = current.map(|(mv, phase)| (mv.clone(), phase)) else {
             return Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate);
         };
-        let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        let owner_ended = record.owner().is_some_and(|o| self.ctx.ended(o.session));
         if owner_ended && phase != MovePhase::Sealed {
             // What it has loaded may lack the last words of the one that died.
             return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
@@ -341,11 +352,11 @@ impl Node {
         if let Some(owner) = record.owner() {
             self.check_expired(owner.session);
         }
-        if self.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
+        if self.ctx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
         }
         self.wait_for(id, phase != MovePhase::Sealed);
-        let (writing, not_before) = match self.shards.get(id) {
+        let (writing, not_before) = match self.shards.slots.get(id) {
             Some(stay) => (stay.writing.is_some(), stay.not_before),
             None => return Decision::Nothing,
         };
@@ -355,14 +366,14 @@ impl Node {
         if self.rejects_move(&id.keyspace, phase, false) && phase != MovePhase::Sealed {
             return self.cancel(id);
         }
-        let hasty = self.config.rules.broken_by(Mutant::TailBeforeSeal);
+        let hasty = self.ctx.config.rules.broken_by(Mutant::TailBeforeSeal);
         let change = match (phase, step) {
             (MovePhase::Warming, Readiness::Loaded) => {
                 // An owner that stops waits for nothing that is to come.
                 let stops = |owner: &Owner| self.is_stopping(owner.session);
                 let more = current.more && !record.owner().is_some_and(stops);
                 let at = self.freezes_at(id, mv, more, limit);
-                if self.now < at {
+                if self.ctx.now < at {
                     return Decision::WaitUntil(at);
                 }
                 Transition::Warmed
@@ -375,7 +386,7 @@ impl Node {
             (_, Readiness::Loading | Readiness::CatchingUp) => return Decision::WaitUntil(limit),
             _ => return Decision::Nothing,
         };
-        match self.now < not_before {
+        match self.ctx.now < not_before {
             true => Decision::WaitUntil(not_before),
             false => Decision::Write(change),
         }
@@ -386,12 +397,12 @@ impl Node {
     /// A move whose first write failed never reached the record. It must not count as leaving either: it would use up
     /// `release_batch`.
     pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
-        let Some(stay) = self.shards.get_mut(id).filter(|_| !writing) else {
+        let Some(stay) = self.shards.slots.get_mut(id).filter(|_| !writing) else {
             return;
         };
         if stay.moving.take().is_some() {
-            let wait = self.config.timing.move_retry(stay.called_off);
-            stay.move_not_before = self.now + wait;
+            let wait = self.ctx.config.timing.move_retry(stay.called_off);
+            stay.move_not_before = self.ctx.now + wait;
             stay.called_off += 1;
         }
         self.left(id);
@@ -400,13 +411,18 @@ impl Node {
     /// Writes where a shard's state ends, if the move still wants to know.
     pub(super) fn write_seal(&mut self, id: &ShardId, mv: u64, seal: String) {
         let goes_on = self
+            .ctx
             .view
             .shards
             .get(id)
-            .is_some_and(|r| self.is_mine(r) && is_freezing(r, mv));
-        let idle = self.shards.get(id).is_some_and(|s| s.writing.is_none());
+            .is_some_and(|r| self.ctx.is_mine(r) && is_freezing(r, mv));
+        let idle = self
+            .shards
+            .slots
+            .get(id)
+            .is_some_and(|s| s.writing.is_none());
         if goes_on && idle {
-            if let Some(stay) = self.shards.get_mut(id) {
+            if let Some(stay) = self.shards.slots.get_mut(id) {
                 stay.sealed = Some((mv, seal.clone()));
             }
             self.write(id, Transition::Seal { seal });

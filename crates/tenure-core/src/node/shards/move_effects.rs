@@ -14,14 +14,15 @@ use crate::node::timers::Timer;
 impl Node {
     /// Begins to load a shard that another node serves.
     pub(super) fn warm(&mut self, id: &ShardId, mv: u64) {
-        let (Some(session), Some(record)) = (self.session(), self.view.shards.get(id).cloned())
+        let (Some(session), Some(record)) =
+            (self.ctx.session(), self.ctx.view.shards.get(id).cloned())
         else {
             return;
         };
-        self.run_count += 1;
-        let activation = ActivationId(self.run_count);
-        let limit = self.now + self.config.timing.load_timeout;
-        let stay = self.shards.entry(id.clone()).or_default();
+        self.shards.run_count += 1;
+        let activation = ActivationId(self.shards.run_count);
+        let limit = self.ctx.now + self.ctx.config.timing.load_timeout;
+        let stay = self.shards.slots.entry(id.clone()).or_default();
         stay.phase = Phase::Taking {
             activation,
             mv,
@@ -30,17 +31,17 @@ impl Node {
         };
         (stay.trouble, stay.load) = (None, None);
         self.loads_ahead(id);
-        self.runs.insert(activation, id.clone());
-        let me = Some(self.config.name.clone());
+        self.shards.runs.insert(activation, id.clone());
+        let me = Some(self.ctx.config.name.clone());
         self.tell(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
-        self.out.push(Action::Warm {
+        self.ctx.out.push(Action::Warm {
             activation,
             shard: id.clone(),
             epoch: record.epoch,
             session,
             meta: record.meta.clone(),
         });
-        self.timers.set(Timer::Stay(id.clone()), limit);
+        self.ctx.timers.set(Timer::Stay(id.clone()), limit);
     }
 
     /// A successor has loaded.
@@ -49,7 +50,7 @@ impl Node {
     }
 
     fn get_ready(&mut self, id: &ShardId, from: Readiness, to: Readiness) {
-        if let Some(stay) = self.shards.get_mut(id)
+        if let Some(stay) = self.shards.slots.get_mut(id)
             && let Phase::Taking { step, .. } = &mut stay.phase
             && *step == from
         {
@@ -59,8 +60,8 @@ impl Node {
     }
 
     pub(super) fn catch_up(&mut self, id: &ShardId, seal: String) {
-        let until = self.now + self.config.timing.load_timeout;
-        let Some(stay) = self.shards.get_mut(id) else {
+        let until = self.ctx.now + self.ctx.config.timing.load_timeout;
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         let Phase::Taking {
@@ -74,20 +75,20 @@ impl Node {
         };
         (*step, *limit) = (Readiness::CatchingUp, until);
         let activation = *activation;
-        self.out.push(Action::CatchUp { activation, seal });
-        self.timers.set(Timer::Stay(id.clone()), until);
+        self.ctx.out.push(Action::CatchUp { activation, seal });
+        self.ctx.timers.set(Timer::Stay(id.clone()), until);
     }
 
     pub(in crate::node) fn on_caught_up(&mut self, activation: ActivationId) {
-        if let Some(id) = self.runs.get(&activation).cloned() {
+        if let Some(id) = self.shards.runs.get(&activation).cloned() {
             self.get_ready(&id, Readiness::CatchingUp, Readiness::Ready);
         }
     }
 
     /// The record names this node at the end of a move: what it has made ready opens.
     pub(super) fn promote(&mut self, id: &ShardId, epoch: Epoch) {
-        let now = self.now;
-        let Some(stay) = self.shards.get_mut(id) else {
+        let now = self.ctx.now;
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         let Phase::Taking { activation, .. } = stay.phase else {
@@ -102,32 +103,32 @@ impl Node {
         stay.came_back();
         self.forget_ahead(id);
         self.wait_for(id, false);
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Own { activation, epoch });
-        self.out.push(Action::Open(activation));
-        let me = Some(self.config.name.clone());
+        self.ctx.timers.clear(&Timer::Stay(id.clone()));
+        self.ctx.out.push(Action::Own { activation, epoch });
+        self.ctx.out.push(Action::Open(activation));
+        let me = Some(self.ctx.config.name.clone());
         self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
         self.look_at(id);
     }
 
     /// A successor could not load, or not catch up.
     pub(super) fn could_not_succeed(&mut self, id: &ShardId, error: String) {
-        let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
-        let Some(stay) = self.shards.get_mut(id) else {
+        let epoch = self.ctx.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         stay.phase = Phase::Idle;
         stay.attempts += 1;
         let (attempt, writing) = (stay.attempts, stay.writing.is_some());
         self.forget_ahead(id);
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.note(NodeEvent::LoadFailed {
+        self.ctx.timers.clear(&Timer::Stay(id.clone()));
+        self.ctx.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
             attempt,
             error: error.clone(),
         });
-        if !writing && self.may_own() {
+        if !writing && self.ctx.may_own() {
             // The owner serves on. Once it has sealed there is no way back but its own, and this does nothing.
             self.write(
                 id,
@@ -136,13 +137,13 @@ impl Node {
                 },
             );
         }
-        self.dirty.insert(crate::keys::Key::Shard(id.clone()));
+        self.ctx.changed.insert(crate::keys::Key::Shard(id.clone()));
     }
 
     /// Shuts the gate of a shard for a move.
     pub(super) fn freeze(&mut self, id: &ShardId, mv: u64) {
-        let limit = self.now + self.config.timing.drain_timeout;
-        let Some(stay) = self.shards.get_mut(id) else {
+        let limit = self.ctx.now + self.ctx.config.timing.drain_timeout;
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         let Phase::Serving {
@@ -158,23 +159,23 @@ impl Node {
             limit,
         };
         // What is cut gets some time to end before the move is called off for its sake.
-        let cut_at = self.now + self.config.timing.drain_timeout / 4 * 3;
-        self.out.push(Action::Freeze {
+        let cut_at = self.ctx.now + self.ctx.config.timing.drain_timeout / 4 * 3;
+        self.ctx.out.push(Action::Freeze {
             activation,
             move_id: mv,
             cancel_at: cut_at,
         });
         self.tell(id, ShardStep::Frozen, epoch, Reason::Moving, None);
-        self.timers.set(Timer::Stay(id.clone()), limit);
-        if self.config.rules.broken_by(Mutant::SealWithoutDrain) {
+        self.ctx.timers.set(Timer::Stay(id.clone()), limit);
+        if self.ctx.config.rules.broken_by(Mutant::SealWithoutDrain) {
             self.on_frozen(activation, mv);
         }
     }
 
     /// Opens the gate again: the move was called off before anything was sealed.
     pub(super) fn thaw(&mut self, id: &ShardId) {
-        let now = self.now;
-        let Some(stay) = self.shards.get_mut(id) else {
+        let now = self.ctx.now;
+        let Some(stay) = self.shards.slots.get_mut(id) else {
             return;
         };
         let Phase::Frozen {
@@ -188,21 +189,21 @@ impl Node {
             epoch,
             since: now,
         };
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Thaw(activation));
+        self.ctx.timers.clear(&Timer::Stay(id.clone()));
+        self.ctx.out.push(Action::Thaw(activation));
         self.tell(id, ShardStep::Thawed, epoch, Reason::MoveAborted, None);
         self.look_at(id);
     }
 
     /// Nothing is in flight behind a gate that was shut for a move.
     pub(in crate::node) fn on_frozen(&mut self, activation: ActivationId, shut_for: u64) {
-        let limit = self.now + self.config.timing.drain_timeout;
-        let Some(id) = self.runs.get(&activation).cloned() else {
+        let limit = self.ctx.now + self.ctx.config.timing.drain_timeout;
+        let Some(id) = self.shards.runs.get(&activation).cloned() else {
             return;
         };
         // The move may have been called off meanwhile.
         self.look_at(&id);
-        let Some(stay) = self.shards.get_mut(&id) else {
+        let Some(stay) = self.shards.slots.get_mut(&id) else {
             return;
         };
         let Phase::Frozen {
@@ -223,19 +224,19 @@ impl Node {
             mv,
             limit,
         };
-        self.out.push(Action::Seal(activation));
-        self.timers.set(Timer::Stay(id), limit);
+        self.ctx.out.push(Action::Seal(activation));
+        self.ctx.timers.set(Timer::Stay(id), limit);
     }
 
     pub(in crate::node) fn on_sealed(&mut self, activation: ActivationId, seal: String) {
-        let Some(id) = self.runs.get(&activation).cloned() else {
+        let Some(id) = self.shards.runs.get(&activation).cloned() else {
             return;
         };
         let Some(Phase::Sealing {
             activation: current,
             mv,
             ..
-        }) = self.shards.get(&id).map(|s| s.phase.clone())
+        }) = self.shards.slots.get(&id).map(|s| s.phase.clone())
         else {
             return;
         };
@@ -269,7 +270,7 @@ impl Node {
         stay.unsealable = Some(mv);
         stay.last_error = error.clone();
         let attempt = stay.called_off + 1;
-        self.note(NodeEvent::SealFailed {
+        self.ctx.note(NodeEvent::SealFailed {
             shard: id.clone(),
             epoch,
             attempt,
@@ -285,8 +286,8 @@ impl Node {
 
     /// Tells of a step of a move that stands in the record now.
     pub(super) fn tell_move(&mut self, id: &ShardId, writing: &Writing, epoch: Epoch) {
-        let me = Some(self.config.name.clone());
-        let record = self.view.shards.get(id);
+        let me = Some(self.ctx.config.name.clone());
+        let record = self.ctx.view.shards.get(id);
         let to = record
             .and_then(|r| r.ownership.moving())
             .map(|(mv, _)| (mv.to.node.clone(), mv.reason));

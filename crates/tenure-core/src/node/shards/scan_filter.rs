@@ -34,22 +34,22 @@ struct Glance<'a> {
 impl Node {
     /// The shards to look at: those that the view knows, then those that it has forgotten; both in order.
     pub(super) fn worth_a_look(&self) -> Vec<ShardId> {
-        if !matches!(self.life, Life::Running | Life::Stopping) {
+        if !matches!(self.ctx.life, Life::Running | Life::Stopping) {
             return Vec::new();
         }
         let mut glance = Glance {
             node: self,
-            owns: self.may_own(),
-            usual: matches!(self.life, Life::Running) && self.config.role == Role::Node,
+            owns: self.ctx.may_own(),
+            usual: matches!(self.ctx.life, Life::Running) && self.ctx.config.role == Role::Node,
             keeps: self.is_active(),
-            waits: self.is_waiting() || !self.leaving.is_empty(),
+            waits: self.is_waiting() || !self.shards.leaving.is_empty(),
             keyspace: None,
             live: Vec::new(),
         };
         let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
-        let mut stays = self.shards.iter();
+        let mut stays = self.shards.slots.iter();
         let mut next = stays.next();
-        for (id, cell) in self.view.shards.cells() {
+        for (id, cell) in self.ctx.view.shards.cells() {
             let mut stay = None;
             while let Some((other, its)) = next {
                 match other.cmp(id) {
@@ -81,14 +81,14 @@ impl<'a> Glance<'a> {
         stay: Option<&ShardSlot>,
     ) -> bool {
         let node = self.node;
-        if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || node.timers.has_stay(id) {
+        if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || node.ctx.timers.has_stay(id) {
             return false;
         }
-        let idle = stay.is_none_or(|stay| stay.is_idle(node.now));
+        let idle = stay.is_none_or(|stay| stay.is_idle(node.ctx.now));
         match cell {
             // Who may own nothing decides nothing about what does not run here.
             _ if !self.owns => idle,
-            KeyState::Present(seen) if self.usual && node.is_mine(&seen.record) => {
+            KeyState::Present(seen) if self.usual && node.ctx.is_mine(&seen.record) => {
                 stay.is_some_and(|stay| self.serves_on(id, &seen.record, stay))
             }
             KeyState::Present(seen) => idle && self.usual && self.is_anothers(id, seen),
@@ -124,7 +124,7 @@ impl<'a> Glance<'a> {
         if comes || record.deleting {
             return false;
         }
-        if self.waits && (node.leaving.contains(id) || node.is_waiting_for(id)) {
+        if self.waits && (node.shards.leaving.contains(id) || node.is_waiting_for(id)) {
             return false;
         }
         let (Some(known), Some((wanted, _))) = (
@@ -140,7 +140,7 @@ impl<'a> Glance<'a> {
         if let Some((_, lives)) = self.live.iter().find(|(known, _)| *known == session) {
             return *lives;
         }
-        let seen = self.node.view.sessions.seen(&session);
+        let seen = self.node.ctx.view.sessions.seen(&session);
         let lives = seen.filter(|seen| !seen.record.is_proven_end());
         let lives = lives.map(|seen| seen.since);
         self.live.push((session, lives));

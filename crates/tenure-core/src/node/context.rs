@@ -1,0 +1,300 @@
+//! Context of every part of a node: settings, time, known records, timers, and what the current step asks for.
+//!
+//! A part receives the context as `&mut Ctx` and reads other parts through their queries. Everything that a part wants from the
+//! outside goes through the context: store requests, timers, actions, and requests for a scan of the shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{KeyspaceName, Nonce, SessionId, Version};
+use crate::keys::Key;
+use crate::lease::LeasePhase;
+use crate::machine::{Action, Connection, Expect, Found, OpId, Request, StoreFailure};
+use crate::record::{Record, SessionRecord, ShardRecord};
+use crate::rules::Mutant;
+use crate::settings::Timing;
+use crate::telemetry::NodeEvent;
+use crate::time::Time;
+use crate::view::{KeyState, View};
+
+use super::renewal::OwnSession;
+use super::sets;
+use super::store_requests::{Pending, WritePurpose};
+use super::timers::Timers;
+use super::{Life, NodeConfig};
+
+/// State that every part of a node reads, and the outputs of the current step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ctx {
+    pub(super) config: Arc<NodeConfig>,
+    pub(super) now: Time,
+    pub(super) life: Life,
+    /// Known records.
+    pub(super) view: View,
+    /// The session that this node has created, or is creating.
+    pub(super) own: Option<OwnSession>,
+    pub(super) timers: Timers,
+    /// Store requests in progress.
+    pub(super) requests: sets::Ops,
+    /// Number of store requests so far; part of every [`OpId`].
+    pub(super) ops: u64,
+    pub(super) nonces: u64,
+    pub(super) out: Vec<Action>,
+    /// Keys whose known value changed and that were not evaluated since.
+    pub(super) changed: sets::Keys,
+    /// Keys that a list or a watch reported as deleted. Only a read of the key itself is believed.
+    pub(super) absent: BTreeSet<Key>,
+    pub(super) absent_not_before: Time,
+    /// The current event came from the watch.
+    pub(super) from_watch: bool,
+    /// All shards are to be scanned.
+    pub(super) scan_all: bool,
+    /// Generations that must be exceeded before the node owns anything again, after the store was replaced or restored.
+    pub(super) store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
+    /// Start of the stop.
+    pub(super) stopping_since: Time,
+}
+
+impl Ctx {
+    pub(super) fn new(config: Arc<NodeConfig>) -> Self {
+        let view = View::new(config.rules);
+        Self {
+            config,
+            now: Time::ZERO,
+            life: Life::Booting,
+            view,
+            own: None,
+            timers: Timers::default(),
+            requests: sets::Ops::default(),
+            ops: 0,
+            nonces: 0,
+            out: Vec::new(),
+            changed: sets::Keys::default(),
+            absent: BTreeSet::new(),
+            absent_not_before: Time::ZERO,
+            from_watch: false,
+            scan_all: false,
+            store_replaced: None,
+            stopping_since: Time::ZERO,
+        }
+    }
+
+    pub(super) fn timing(&self) -> Timing {
+        self.config.timing.clone()
+    }
+
+    pub(super) fn broken_by(&self, mutant: Mutant) -> bool {
+        self.config.rules.broken_by(mutant)
+    }
+
+    /// Returns a time after `wait` from now, extended by up to a quarter so that nodes do not act in step.
+    pub(super) fn later(&self, wait: Duration) -> Time {
+        let jitter = crate::hash::mix(self.config.entropy as u64 ^ self.ops) % 256;
+        self.now + wait + wait * u32::try_from(jitter).unwrap_or(0) / 1024
+    }
+
+    pub(super) fn nonce(&mut self) -> Nonce {
+        self.nonces += 1;
+        Nonce {
+            writer: SessionId(self.config.entropy),
+            n: self.nonces,
+        }
+    }
+
+    pub(super) fn note(&mut self, event: NodeEvent) {
+        self.out.push(Action::Report(event));
+    }
+
+    // Queries of the own session.
+
+    /// Returns the id of the node's session, also of one that is being created.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        self.own.as_ref().map(|own| own.id)
+    }
+
+    /// Returns the node's session once its creation is confirmed.
+    pub(super) fn my_session(&self) -> Option<&OwnSession> {
+        self.own.as_ref().filter(|own| own.version.is_some())
+    }
+
+    pub(super) fn lease_phase(&self) -> Option<LeasePhase> {
+        let lease = self.own.as_ref().and_then(|own| own.lease.as_ref());
+        lease.map(|lease| lease.phase())
+    }
+
+    /// Returns `true` after the end of the present session was sent. That write may have landed or may land late; other nodes can
+    /// claim the session's shards from then on.
+    pub(super) fn has_resigned(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.resigned)
+            && !self.broken_by(Mutant::ServesAfterResigning)
+    }
+
+    /// Returns `true` if the node may own, claim and serve shards.
+    pub(super) fn may_own(&self) -> bool {
+        matches!(self.life, Life::Running | Life::Stopping)
+            && self.lease_phase().is_some_and(LeasePhase::may_own)
+            && self.store_replaced.is_none()
+            && !self.has_resigned()
+    }
+
+    // Queries of the known records.
+
+    /// Returns `true` if a session is proven to be over. Once true, this never changes.
+    pub(super) fn ended(&self, session: SessionId) -> bool {
+        self.is_end(self.view.sessions.cell(&session))
+    }
+
+    /// Returns `true` if the known state of a session proves that the session is over.
+    pub(super) fn is_end(&self, cell: Option<&KeyState<SessionRecord>>) -> bool {
+        match cell {
+            Some(KeyState::Present(seen)) => seen.record.is_proven_end(),
+            Some(KeyState::Missing { .. }) => self.broken_by(Mutant::AbsenceIsProof),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if a shard's record names this node's session as the owner.
+    pub(super) fn is_mine(&self, record: &ShardRecord) -> bool {
+        let by_name = self.broken_by(Mutant::NameIsIdentity)
+            && record.owner().is_some_and(|o| o.node == self.config.name);
+        self.session().is_some_and(|me| record.is_owned_by(me))
+            || (by_name && self.session().is_some())
+    }
+
+    /// Returns `true` while the node stops.
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.life, Life::Stopping)
+    }
+
+    // Store requests.
+
+    pub(super) fn ask(
+        &mut self,
+        connection: Connection,
+        request: Request,
+        pending: Pending,
+    ) -> OpId {
+        self.ops += 1;
+        let op = OpId(self.ops);
+        self.requests.push(op, pending);
+        self.out.push(Action::Store {
+            op,
+            connection,
+            request,
+        });
+        op
+    }
+
+    pub(super) fn put(&mut self, key: Key, expect: Expect, record: Record, purpose: WritePurpose) {
+        let request = Request::Put {
+            key: key.clone(),
+            expect: expect.clone(),
+            record: record.clone(),
+        };
+        let pending = Pending::Put {
+            key,
+            expect,
+            record,
+            purpose,
+        };
+        self.ask(Connection::Default, request, pending);
+    }
+
+    pub(super) fn read(&mut self, key: Key) {
+        let mark = self.view.mark(&key);
+        let request = Request::Get(key.clone());
+        self.ask(Connection::Default, request, Pending::Read { key, mark });
+    }
+
+    pub(super) fn delete(&mut self, key: Key, version: Version) {
+        let mark = self.view.mark(&key);
+        let request = Request::Delete {
+            key: key.clone(),
+            version,
+        };
+        self.ask(Connection::Default, request, Pending::Delete { key, mark });
+    }
+
+    /// Returns `true` if a write with this purpose, or the read that settles it, is in progress.
+    pub(super) fn is_writing(&self, purpose: &WritePurpose) -> bool {
+        self.requests.values().any(|p| {
+            matches!(p, Pending::Put { purpose: of, .. } | Pending::ReadBack { purpose: of, .. } if of == purpose)
+        })
+    }
+
+    pub(super) fn is_being_read(&self, key: &Key) -> bool {
+        self.requests
+            .values()
+            .any(|p| matches!(p, Pending::Read { key: k, .. } if k == key))
+    }
+
+    // Changes of known records.
+
+    /// Applies what a list, a watch or a confirmed write contains for a key to the view.
+    pub(super) fn learn(&mut self, key: &Key, found: Found) {
+        let found = Found {
+            record: found.record.and_then(Record::stored),
+            ..found
+        };
+        // A damaged value has no rev, so a late copy of a repaired value seems new. Only a read is believed.
+        if found.record.is_err()
+            && let Some(known) = self.view.version(key)
+        {
+            if known != found.version {
+                self.absent.insert(key.clone());
+            }
+            return;
+        }
+        self.report_damage(key, &found);
+        let contradicts = self.view.contradicts(key, &found);
+        if self.view.apply(self.now, key, found) {
+            self.learned(key);
+        } else if contradicts {
+            // One of the two values belongs to a history that is gone: only the store knows which.
+            self.absent.insert(key.clone());
+        } else if self.view.is_missing(key) && !self.is_being_read(key) {
+            // Probably a late message about a deleted key. A write that was in progress may also have created the key again.
+            self.read(key.clone());
+        }
+    }
+
+    /// Applies the result of a read of the key itself, begun at `mark`, to the view.
+    pub(super) fn learn_read(&mut self, key: &Key, found: Found, mark: u64) {
+        if self.view.mark(key) != mark {
+            return self.learn(key, found);
+        }
+        self.report_damage(key, &found);
+        if self.view.apply_read(self.now, key, found, mark) {
+            self.learned(key);
+        }
+    }
+
+    fn learned(&mut self, key: &Key) {
+        if !self.absent.is_empty() {
+            self.absent.remove(key);
+        }
+        self.changed.insert(key.clone());
+    }
+
+    fn report_damage(&mut self, key: &Key, found: &Found) {
+        if let Err(damage) = &found.record
+            && !damage.is_placeholder()
+            && self.view.version(key).as_ref() != Some(&found.version)
+        {
+            self.note(NodeEvent::RecordUnreadable {
+                key: key.clone(),
+                damage: damage.clone(),
+            });
+        }
+    }
+
+    pub(super) fn report_denied(&mut self, key: &Key, failure: &StoreFailure) {
+        if let StoreFailure::Denied(error) = failure {
+            self.note(NodeEvent::WriteDenied {
+                key: key.clone(),
+                error: error.clone(),
+            });
+        }
+    }
+}
