@@ -21,7 +21,7 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::store_requests::{Pending, WritePurpose};
+use super::store_requests::WritePurpose;
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
 
