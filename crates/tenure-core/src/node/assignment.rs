@@ -10,7 +10,7 @@ use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Live, NoMemory, PlanNode, PlanSettings, Planner, ViewChange};
 use crate::reason::Reason;
-use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
+use crate::record::{AssignedBy, Ownership, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
@@ -97,7 +97,7 @@ impl Node {
         let wanted = match self.assignment.derived.greedy.get(keyspace) {
             Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
             None if record.assigned_by == AssignedBy::Leader => {
-                KeyspaceAssignment::ByLeader(self.patience())
+                KeyspaceAssignment::ByLeader(self.ctx.patience())
             }
             None => KeyspaceAssignment::ByRank,
         };
@@ -154,12 +154,6 @@ impl Node {
         }
     }
 
-    /// Whether an operator wants this node to have shards.
-    pub(super) fn is_active(&self) -> bool {
-        let me = self.ctx.view.nodes.get(&self.ctx.config.name);
-        me.is_none_or(|node| node.mode == NodeMode::Active)
-    }
-
     /// Returns whether this node keeps what it has of a keyspace and gets nothing.
     pub(super) fn is_cordoned(&self, keyspace: &KeyspaceName) -> bool {
         let me = self.membership.of(keyspace).seat(&self.ctx.config.name);
@@ -181,12 +175,7 @@ impl Node {
         let Some(most) = self.ctx.config.capacity else {
             return false;
         };
-        self.is_greedy(keyspace) && self.count_mine(|_| true) + more > most as usize
-    }
-
-    fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.ctx.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
+        self.ctx.is_greedy(keyspace) && self.count_mine(|_| true) + more > most as usize
     }
 
     /// Counts the shards of some keyspaces that are this node's, are being claimed, or move here.
@@ -215,7 +204,7 @@ impl Node {
         if !runs || matches!(self.assignment.derived.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        if self.simulates_plan(keyspace)
+        if self.ctx.simulates_plan(keyspace)
             && !matches!(
                 self.assignment.derived.imagined.get(keyspace),
                 Some(Some(_))
@@ -227,7 +216,7 @@ impl Node {
                 .imagined
                 .insert(keyspace.clone(), Some(plan));
         }
-        if self.is_greedy(keyspace) {
+        if self.ctx.is_greedy(keyspace) {
             let plan = self.greedy_plan(keyspace);
             self.assignment
                 .derived
@@ -241,27 +230,16 @@ impl Node {
         if let Some(Some(plan)) = self.assignment.derived.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
-        if self.simulates_plan(&id.keyspace) {
+        if self.ctx.simulates_plan(&id.keyspace) {
             let plan = self.assignment.derived.imagined.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
-        if self.is_coordinated(&id.keyspace) {
+        if self.ctx.is_coordinated(&id.keyspace) {
             return self.is_meant_for_me(id, record);
         }
         self.find_winner(id, record);
         let keeper = self.keeper(id, record);
         keeper.or_else(|| self.winner(id, record)) == Some(&self.ctx.config.name)
-    }
-
-    /// Whether a leader plans for a keyspace.
-    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.ctx.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
-    }
-
-    /// Whether this node only looks on while a leader plans for a keyspace.
-    pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.ctx.config.role == Role::Shadow && self.is_coordinated(keyspace)
     }
 
     /// What a leader would give to this observer, in the end, if it took part.
@@ -322,7 +300,7 @@ impl Node {
             .shards
             .seen(id)
             .map_or(self.ctx.now, |s| s.since);
-        if self.ctx.now < self.unled_claim_at(record, since) {
+        if self.ctx.now < self.ctx.unled_claim_at(record, since) {
             return false;
         }
         self.unled_winner(id, record) == Some(&self.ctx.config.name)
@@ -334,21 +312,21 @@ impl Node {
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Reason)> {
-        let coordinated = self.is_coordinated(&id.keyspace);
+        let coordinated = self.ctx.is_coordinated(&id.keyspace);
         let planned = self.planned_away(id, record).filter(|_| coordinated);
         if matches!(self.ctx.life, Life::Stopping) {
             let to = planned.or_else(|| self.winner_without_me(id, record));
             return Some((to, Reason::NodeStopping));
         }
-        if self.are_moves_paused() {
+        if self.ctx.pause.is_active(self.ctx.now) {
             return None;
         }
-        if !self.is_active() {
+        if !self.ctx.is_active() {
             // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
             let told = self.ctx.view.nodes.seen(&self.ctx.config.name);
             let patient =
                 told.is_some_and(|n| self.ctx.now < n.since + self.ctx.config.timing.ttl * 4);
-            let led = coordinated && self.is_led() && patient;
+            let led = coordinated && self.ctx.is_led() && patient;
             let to = match planned {
                 Some(to) => to,
                 None if led => return None,

@@ -7,22 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, Nonce, SessionId, Version};
+use crate::ids::{KeyspaceName, NodeName, Nonce, SessionId, ShardId, Version};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Connection, Expect, Found, OpId, Request, StoreFailure};
-use crate::record::{Record, SessionRecord, ShardRecord};
+use crate::reason::Reason;
+use crate::record::{HeldByRouter, NodeMode, Record};
 use crate::rules::Mutant;
 use crate::settings::Timing;
-use crate::telemetry::NodeEvent;
+use crate::telemetry::{NodeEvent, ShardEvent, ShardStep};
 use crate::time::Time;
-use crate::view::{KeyState, View};
+use crate::view::View;
 
+use super::move_pause::MovePause;
 use super::renewal::OwnSession;
-use super::sets;
 use super::store_requests::{Pending, WritePurpose};
+use super::sync::StoreProgress;
 use super::timers::Timers;
-use super::{Life, NodeConfig};
+use super::{Life, NodeConfig, sets};
 
 /// State that every part of a node reads, and the outputs of the current step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +56,25 @@ pub(super) struct Ctx {
     pub(super) store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
     /// Start of the stop.
     pub(super) stopping_since: Time,
+    /// The node counts as started. Once true, this never changes.
+    pub(super) started: bool,
+    /// Longest ttl of any session that was ever seen.
+    pub(super) longest: Duration,
+    /// Progress of the store, and the need for a complete read.
+    pub(super) progress: StoreProgress,
+    /// Cluster record as last seen, and the pause of planned moves.
+    pub(super) pause: MovePause,
+    /// Mode and cordon of this node, as last seen in its record.
+    pub(super) own_node: OwnNode,
+    /// Moves for which a router holds requests. Of a node: moves to it that have loaded and wait for others.
+    pub(super) held: HeldByRouter,
+}
+
+/// Mode and cordon of a node, as last seen in its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct OwnNode {
+    pub(super) mode: NodeMode,
+    pub(super) cordoned: bool,
 }
 
 impl Ctx {
@@ -77,6 +98,12 @@ impl Ctx {
             scan_all: false,
             store_replaced: None,
             stopping_since: Time::ZERO,
+            started: false,
+            longest: Duration::ZERO,
+            progress: StoreProgress::default(),
+            pause: MovePause::default(),
+            own_node: OwnNode::default(),
+            held: HeldByRouter::new(),
         }
     }
 
@@ -136,35 +163,6 @@ impl Ctx {
             && self.lease_phase().is_some_and(LeasePhase::may_own)
             && self.store_replaced.is_none()
             && !self.has_resigned()
-    }
-
-    // Queries of the known records.
-
-    /// Returns `true` if a session is proven to be over. Once true, this never changes.
-    pub(super) fn ended(&self, session: SessionId) -> bool {
-        self.is_end(self.view.sessions.cell(&session))
-    }
-
-    /// Returns `true` if the known state of a session proves that the session is over.
-    pub(super) fn is_end(&self, cell: Option<&KeyState<SessionRecord>>) -> bool {
-        match cell {
-            Some(KeyState::Present(seen)) => seen.record.is_proven_end(),
-            Some(KeyState::Missing { .. }) => self.broken_by(Mutant::AbsenceIsProof),
-            _ => false,
-        }
-    }
-
-    /// Returns `true` if a shard's record names this node's session as the owner.
-    pub(super) fn is_mine(&self, record: &ShardRecord) -> bool {
-        let by_name = self.broken_by(Mutant::NameIsIdentity)
-            && record.owner().is_some_and(|o| o.node == self.config.name);
-        self.session().is_some_and(|me| record.is_owned_by(me))
-            || (by_name && self.session().is_some())
-    }
-
-    /// Returns `true` while the node stops.
-    pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.life, Life::Stopping)
     }
 
     // Store requests.
@@ -296,5 +294,91 @@ impl Ctx {
                 error: error.clone(),
             });
         }
+    }
+
+    pub(super) fn report_step(
+        &mut self,
+        shard: &ShardId,
+        step: ShardStep,
+        epoch: crate::ids::Epoch,
+        reason: Reason,
+        to: Option<NodeName>,
+    ) {
+        let from = self
+            .view
+            .shards
+            .get(shard)
+            .and_then(|r| r.history.last())
+            .and_then(|p| p.from.clone());
+        let session = self.session().unwrap_or(SessionId(self.config.entropy));
+        let transition = ShardEvent {
+            time: self.now,
+            shard: shard.clone(),
+            step,
+            from,
+            to,
+            epoch,
+            session,
+            reason,
+        };
+        self.note(NodeEvent::Shard(transition));
+    }
+
+    /// Whether everything was read since something could first be made anew; if not, it is read now. A watch may have left
+    /// out who came meanwhile, and whoever is not seen is not asked.
+    pub(super) fn has_read_since(&mut self, at: Time) -> bool {
+        if self.progress.listed_at >= at {
+            return true;
+        }
+        self.list();
+        false
+    }
+
+    /// A number that no other move of any shard has.
+    pub(in crate::node) fn move_id(&mut self) -> u64 {
+        let nonce = self.nonce();
+        let writer = nonce.writer.0;
+        let spread = (writer >> 64) as u64 ^ writer as u64;
+        // In what JSON readers elsewhere can hold as a number.
+        (spread
+            .wrapping_add(nonce.n)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15))
+            >> 11
+    }
+
+    pub(super) fn list(&mut self) {
+        if !self
+            .requests
+            .values()
+            .any(|p| matches!(p, Pending::List { .. }))
+        {
+            let asked_at = self.progress.asked_at;
+            let begun = self.now;
+            self.ask(
+                Connection::Default,
+                Request::List,
+                Pending::List { asked_at, begun },
+            );
+        }
+    }
+
+    /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
+    pub(super) fn ask_about_absent(&mut self) {
+        if self.absent.is_empty() || self.now < self.absent_not_before {
+            return;
+        }
+        for key in std::mem::take(&mut self.absent) {
+            let asked = self.is_being_read(&key);
+            if asked {
+                // That read may have been answered before: ask again once its answer is here.
+                self.absent.insert(key);
+            } else if !self.view.is_missing(&key) {
+                self.read(key);
+            }
+        }
+    }
+
+    pub(super) fn store_differs(&self, store: &str) -> bool {
+        self.started && self.view.cluster.get(&()).is_some_and(|c| c.store != store)
     }
 }

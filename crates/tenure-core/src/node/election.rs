@@ -9,12 +9,11 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{AssignedBy, Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
+use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
 
-use super::move_pause::TimedPause;
 use super::plan_writer::Planning;
 use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
@@ -27,8 +26,6 @@ pub(super) struct Leader {
     pub(super) highest: PlanId,
     /// What a leader remembers between plans; nothing while somebody else leads.
     pub(super) planning: Option<Planning>,
-    /// Pause of planned moves with a duration.
-    pub(super) timed_pause: Option<TimedPause>,
 }
 
 /// How somebody who is not the leader finds the office.
@@ -59,24 +56,6 @@ impl Node {
         candidate && matches!(self.ctx.life, Life::Running) && self.ctx.may_own()
     }
 
-    /// Whether a leader has anything to plan.
-    pub(super) fn has_coordinated(&self) -> bool {
-        self.ctx
-            .view
-            .keyspaces
-            .iter()
-            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
-    }
-
-    /// Whether somebody leads, as far as this node can see.
-    pub(super) fn is_led(&self) -> bool {
-        self.ctx
-            .view
-            .leader
-            .get(&())
-            .is_some_and(|l| !l.resigned && !self.ctx.ended(l.session))
-    }
-
     /// Takes or leaves the office, as the records say.
     pub(super) fn look_at_leader(&mut self) {
         if let Some(record) = self.ctx.view.leader.get(&()) {
@@ -86,7 +65,7 @@ impl Node {
         if !self.holds_leadership() || !self.may_lead() {
             self.stop_leading();
         }
-        if !self.may_lead() || !self.has_coordinated() {
+        if !self.may_lead() || !self.ctx.has_coordinated() {
             return;
         }
         if self.holds_leadership() {
@@ -123,7 +102,7 @@ impl Node {
                 let record = &seen.record;
                 let left = record.resigned || self.ctx.ended(record.session);
                 if !left {
-                    self.check_expired(record.session);
+                    self.ctx.check_expired(record.session);
                     return Leadership::Taken;
                 }
                 (Expect::Version(seen.version), record.term)
@@ -141,7 +120,7 @@ impl Node {
                 if *purpose == WritePurpose::Lead)
         };
         if !self.may_lead()
-            || !self.has_coordinated()
+            || !self.ctx.has_coordinated()
             || self.holds_leadership()
             || self.ctx.requests.values().any(standing)
         {

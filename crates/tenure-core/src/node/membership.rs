@@ -5,18 +5,16 @@
 //! through: otherwise the first node to wake after an outage would end everyone else (P5).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assign::{Member, Ranking};
-use crate::ids::{KeyspaceName, NodeName, Nonce, SessionId};
+use crate::ids::{KeyspaceName, NodeName, SessionId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
-use crate::machine::Expect;
 use crate::members;
 use crate::plan::NodeState;
 use crate::reason::Reason;
-use crate::record::{Damage, EndReason, Ended, FORMAT, Head, Record, Role, SessionRecord, Unknown};
+use crate::record::{EndReason, Role, SessionRecord};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
@@ -94,8 +92,6 @@ pub(super) struct Membership {
     trusted_since: Time,
     /// How much later than the first of them this node looks whether somebody else's session is over.
     turn: Duration,
-    /// Longest ttl of any session that was ever seen.
-    pub(super) longest: Duration,
 }
 
 impl Membership {
@@ -179,22 +175,10 @@ impl Node {
                 Some(seen.since.max(trusted) + timing.proof_of(ttl))
             }
             KeyState::Damaged { since, .. } => {
-                Some((*since).max(trusted) + timing.proof_of(self.longest_ttl()))
+                Some((*since).max(trusted) + timing.proof_of(self.ctx.longest_ttl()))
             }
             KeyState::Missing { .. } => None,
         }
-    }
-
-    pub(super) fn longest_ttl(&self) -> Duration {
-        let cluster = self
-            .ctx
-            .view
-            .cluster
-            .get(&())
-            .map_or(Duration::ZERO, |c| c.longest_ttl);
-        cluster
-            .max(self.ctx.config.timing.ttl)
-            .max(self.membership.longest)
     }
 
     pub(super) fn judge_everyone(&mut self) {
@@ -217,21 +201,14 @@ impl Node {
     }
 
     pub(super) fn judge(&mut self, id: SessionId) {
-        self.schedule_expiry(id, !self.is_dated_back(id));
+        self.schedule_expiry(id, !self.ctx.is_dated_back(id));
     }
 
     /// A session's record was read. If only reads tell of it, what was read is judged.
     pub(super) fn judge_read(&mut self, id: SessionId) {
-        if self.is_dated_back(id) {
+        if self.ctx.is_dated_back(id) {
             self.schedule_expiry(id, true);
         }
-    }
-
-    /// Whether a session's record has a lower rev than this view has seen of it: a hand, or a store that was put back, dated it
-    /// back. The view takes its renewals for old news then, and that none are heard says nothing.
-    fn is_dated_back(&self, id: SessionId) -> bool {
-        let rev = self.ctx.view.sessions.get(&id).map(|s| s.head.rev);
-        rev.is_some_and(|rev| rev < self.ctx.view.mark(&Key::Session(id)))
     }
 
     /// Ends a session that was watched for long enough. `heard`: what is known of it is what the store has; otherwise that is
@@ -255,13 +232,15 @@ impl Node {
             if !self.ctx.is_being_read(&key) {
                 self.ctx.read(key);
             }
-        } else if self.is_unproven(id) && self.ctx.config.role != Role::Shadow {
+        } else if self.ctx.is_unproven(id) && self.ctx.config.role != Role::Shadow {
             // Old enough to count; but only the write shows that it has stood there all the time.
-            self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
-        } else if self.ctx.config.role != Role::Shadow && !self.is_newer(id) {
+            self.ctx
+                .end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
+        } else if self.ctx.config.role != Role::Shadow && !self.ctx.is_newer(id) {
             let healthy = self.ctx.lease_phase() == Some(LeasePhase::Attached);
             if healthy || self.ctx.config.rules.broken_by(Mutant::JudgeOverslept) {
-                self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
+                self.ctx
+                    .end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
             } else {
                 self.ctx.timers.set(
                     Timer::SessionExpiry(id),
@@ -269,26 +248,6 @@ impl Node {
                 );
             }
         }
-    }
-
-    /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
-    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
-        self.ctx
-            .view
-            .sessions
-            .get(&id)
-            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
-    }
-
-    /// Whether a session's record was written in a format that must not be rewritten.
-    pub(super) fn is_newer(&self, id: SessionId) -> bool {
-        matches!(
-            self.ctx.view.sessions.cell(&id),
-            Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
-                ..
-            })
-        )
     }
 
     pub(super) fn on_judged(&mut self, id: SessionId, outcome: Settled) {
@@ -315,130 +274,11 @@ impl Node {
         }
     }
 
-    /// Writes a session's tombstone over exactly the value that was seen.
-    pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: WritePurpose) {
-        let nonce = self.ctx.nonce();
-        let by = self
-            .ctx
-            .session()
-            .unwrap_or(SessionId(self.ctx.config.entropy));
-        let ended = Some(Ended { reason, by });
-        let key = Key::Session(id);
-        let (expect, record) = match self.ctx.view.sessions.cell(&id) {
-            Some(KeyState::Present(seen)) => {
-                let mut head = seen.record.head.next(nonce);
-                // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
-                head.rev = head.rev.max(self.ctx.view.fresh_rev(&key));
-                let record = SessionRecord {
-                    head,
-                    ended,
-                    ..(*seen.record).clone()
-                };
-                (Expect::Version(seen.version.clone()), record)
-            }
-            Some(KeyState::Damaged { version, .. }) => (
-                Expect::Version(version.clone()),
-                self.bare_tombstone(id, nonce, ended),
-            ),
-            _ => (Expect::Absent, self.bare_tombstone(id, nonce, ended)),
-        };
-        self.ctx
-            .put(key, expect, Record::Session(Arc::new(record)), purpose);
-    }
-
-    /// The tombstone of a session of which nothing is known but that something refers to it.
-    fn bare_tombstone(&self, id: SessionId, nonce: Nonce, ended: Option<Ended>) -> SessionRecord {
-        let owners = self
-            .ctx
-            .view
-            .shards
-            .iter()
-            .filter_map(|(_, seen)| seen.record.owner());
-        let named = self
-            .ctx
-            .view
-            .nodes
-            .iter()
-            .find(|(_, seen)| seen.record.session == id)
-            .map(|(name, _)| name.clone());
-        let node = named.or_else(|| {
-            owners
-                .into_iter()
-                .find(|o| o.session == id)
-                .map(|o| o.node.clone())
-        });
-        SessionRecord {
-            head: Head {
-                rev: self.ctx.view.fresh_rev(&Key::Session(id)),
-                ..Head::first(nonce)
-            },
-            ended,
-            stopping: false,
-            node: node.unwrap_or_else(|| self.ctx.config.name.clone()),
-            role: Role::Node,
-            addresses: BTreeMap::new(),
-            zone: None,
-            weight: 0,
-            labels: BTreeMap::new(),
-            capacity: None,
-            keyspaces: Arc::default(),
-            costs: BTreeMap::new(),
-            held: BTreeMap::new(),
-            unserved: BTreeMap::new(),
-            ttl: self.longest_ttl(),
-            renewals: 0,
-            boot: 0,
-            reads_format: FORMAT,
-            version: self.ctx.config.version.as_str().into(),
-            store: self
-                .ctx
-                .view
-                .cluster
-                .get(&())
-                .map_or("", |c| &c.store)
-                .into(),
-            leased: None,
-            boot_clock: None,
-            unknown: Unknown::new(),
-        }
-    }
-
-    /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
-    pub(super) fn check_expired(&mut self, id: SessionId) {
-        if self.ctx.config.role == Role::Shadow || !self.ctx.may_own() {
-            return;
-        }
-        match self.ctx.view.sessions.cell(&id) {
-            None => {
-                self.ctx.absent.insert(Key::Session(id));
-            }
-            Some(KeyState::Missing { .. }) => {
-                let purpose = WritePurpose::ExpireSession(id);
-                if self.ctx.config.timekeeper == Timekeeper::Store {
-                    let writing = |p: &super::store_requests::Pending| {
-                        matches!(p,
-                        super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose)
-                    };
-                    if !self.ctx.requests.values().any(writing) {
-                        self.ask_lease(id, purpose);
-                    }
-                    return;
-                }
-                let under_way = self.ctx.requests.values().any(|p| matches!(p,
-                    super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose));
-                if !under_way {
-                    self.end_session(id, EndReason::Missing, purpose);
-                }
-            }
-            _ => {}
-        }
-    }
-
     pub(super) fn on_session_changed(&mut self, id: SessionId) {
         let record = self.ctx.view.sessions.get(&id);
         let gone = record.is_none_or(|record| record.ended.is_some());
         if let Some(record) = record {
-            self.membership.longest = self.membership.longest.max(record.ttl);
+            self.ctx.longest = self.ctx.longest.max(record.ttl);
             if record.role == Role::Router {
                 // Shards that freeze may have waited for this one.
                 for shard in &self.shards.leaving {

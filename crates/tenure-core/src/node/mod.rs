@@ -35,10 +35,12 @@ mod model_support;
 mod move_pause;
 mod operator_requests;
 mod plan_writer;
+mod queries;
 mod readiness;
 mod record_recovery;
 mod rejoin;
 mod renewal;
+mod session_end;
 mod sets;
 mod shards;
 mod shutdown;
@@ -53,16 +55,15 @@ mod unserved;
 
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
+use crate::ids::{KeyspaceName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Event, Refusal, Step};
 use crate::members::{self, UnservedReason};
-use crate::reason::Reason;
-use crate::record::{NodeMode, Ownership, Role, ShardRecord};
-use crate::telemetry::{NodeEvent, ShardEvent, ShardStep};
+use crate::record::{NodeMode, Ownership, Role};
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
-use crate::view::{Versioned, View};
+use crate::view::View;
 
 use assignment::Assignment;
 use context::Ctx;
@@ -72,7 +73,6 @@ use record_recovery::Recovery;
 use renewal::Session;
 use shards::Shards;
 use startup::{Boot, Startup};
-use sync::StoreSync;
 use timers::Timer;
 
 pub use config::{KeyspaceConfig, NodeConfig, OwnPolicy, Timekeeper, Waiting};
@@ -101,7 +101,6 @@ pub struct Node {
     shards: Shards,
     leader: Leader,
     recovery: Recovery,
-    sync: StoreSync,
 }
 
 impl Node {
@@ -116,7 +115,6 @@ impl Node {
             shards: Shards::default(),
             leader: Leader::default(),
             recovery: Recovery::default(),
-            sync: StoreSync::default(),
         }
     }
 
@@ -147,7 +145,7 @@ impl Node {
                 wake: None,
             };
         }
-        self.ask_about_absent();
+        self.ctx.ask_about_absent();
         Step {
             actions: std::mem::take(&mut self.ctx.out),
             wake: self.ctx.timers.next(),
@@ -201,29 +199,11 @@ impl Node {
                 }
                 blocked.and_then(|(_, reason)| reason)
             };
-            if let Some(reason) = self.unserved_for_long(id, seen, reason) {
+            if let Some(reason) = self.ctx.unserved_for_long(id, seen, reason) {
                 *waiting.unserved.entry(reason).or_default() += 1;
             }
         }
         waiting
-    }
-
-    /// Returns why a shard has had no owner that serves it for longer than three ttl; `None` if it has one, or had lately.
-    pub(super) fn unserved_for_long(
-        &self,
-        id: &ShardId,
-        seen: &Versioned<ShardRecord>,
-        blocked: impl FnOnce() -> Option<UnservedReason>,
-    ) -> Option<UnservedReason> {
-        let owner = seen.record.owner().map(|owner| owner.session);
-        let over = owner.filter(|session| self.ctx.ended(*session));
-        let over = over.and_then(|session| self.ctx.view.sessions.seen(&session));
-        let since = over.map_or(seen.since, |session| seen.since.max(session.since));
-        let keyspace = self.ctx.view.keyspaces.get(&id.keyspace)?;
-        if keyspace.deleted || self.ctx.now < since + self.ctx.config.timing.ttl * 3 {
-            return None;
-        }
-        members::unserved(&seen.record, |session| self.ctx.ended(session), blocked)
     }
 
     fn handle(&mut self, event: Event) {
@@ -290,7 +270,11 @@ impl Node {
                 self.apply_own_record();
             }
             Timer::Lead => self.try_become_leader(),
-            Timer::PauseEnd => self.end_pause(),
+            Timer::PauseEnd => {
+                if move_pause::end_pause(&mut self.ctx) {
+                    self.plan_soon();
+                }
+            }
             Timer::Plan => self.plan(),
             Timer::Stop => self.finish_stop(true),
         }
@@ -319,9 +303,9 @@ impl Node {
         match key {
             Key::Cluster => {
                 if let Some(seen) = self.ctx.view.cluster.seen(&()) {
-                    self.membership.longest = self.membership.longest.max(seen.record.longest_ttl);
+                    self.ctx.longest = self.ctx.longest.max(seen.record.longest_ttl);
                     let record = Arc::clone(&seen.record);
-                    self.apply_cluster(&record);
+                    move_pause::apply_cluster(&mut self.ctx, &record);
                 }
                 self.plan_soon();
             }
@@ -339,12 +323,12 @@ impl Node {
                 if *name == self.ctx.config.name
                     && let Some(record) = self.ctx.view.nodes.get(name)
                 {
-                    let other = self.session.mode != record.mode;
-                    self.session.mode = record.mode.clone();
-                    self.session.cordoned = record.cordoned;
+                    let other = self.ctx.own_node.mode != record.mode;
+                    self.ctx.own_node.mode = record.mode.clone();
+                    self.ctx.own_node.cordoned = record.cordoned;
                     self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
                     if other && matches!(self.ctx.life, Life::Running) {
-                        let mode = self.session.mode.clone();
+                        let mode = self.ctx.own_node.mode.clone();
                         self.ctx.note(NodeEvent::ModeChanged { mode });
                     }
                 }
@@ -366,7 +350,7 @@ impl Node {
                 self.restore_later(id);
                 self.tell_owner(id);
                 self.plan_soon();
-                if self.session.mode == NodeMode::Draining {
+                if self.ctx.own_node.mode == NodeMode::Draining {
                     let soon = self.ctx.now + self.ctx.config.timing.renew_retry_interval;
                     self.ctx.timers.set_sooner(Timer::OwnRecord, soon);
                 }
@@ -422,37 +406,5 @@ impl Node {
         self.ctx.life = Life::Over;
         self.startup.boot = Boot::default();
         self.ctx.out.push(Action::Refused(refusal));
-    }
-
-    fn tell(
-        &mut self,
-        shard: &ShardId,
-        step: ShardStep,
-        epoch: crate::ids::Epoch,
-        reason: Reason,
-        to: Option<NodeName>,
-    ) {
-        let from = self
-            .ctx
-            .view
-            .shards
-            .get(shard)
-            .and_then(|r| r.history.last())
-            .and_then(|p| p.from.clone());
-        let session = self
-            .ctx
-            .session()
-            .unwrap_or(SessionId(self.ctx.config.entropy));
-        let transition = ShardEvent {
-            time: self.ctx.now,
-            shard: shard.clone(),
-            step,
-            from,
-            to,
-            epoch,
-            session,
-            reason,
-        };
-        self.ctx.note(NodeEvent::Shard(transition));
     }
 }

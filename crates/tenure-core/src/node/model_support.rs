@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::store_requests::Pending;
-use super::{Life, Node, NodeConfig};
 use crate::ids::Revision;
 use crate::keys::Key;
 use crate::time::Time;
 use crate::view::{KeyState, KnownRecords};
+
+use super::store_requests::Pending;
+use super::{Life, Node, NodeConfig};
 
 /// Where the counters of a node begin. They name requests, stays and writes; only their order means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,10 +52,10 @@ impl Node {
     /// What the node will find out by asking how far the store has come. [`Self::essence`] leaves it out.
     pub fn listing(&self) -> Listing<'_> {
         Listing {
-            listed: self.sync.listed.0,
-            written: self.sync.written,
-            last_writes: &self.sync.last_writes,
-            others_wrote: self.sync.others_wrote,
+            listed: self.ctx.progress.listed.0,
+            written: self.ctx.progress.written,
+            last_writes: &self.ctx.progress.last_writes,
+            others_wrote: self.ctx.progress.others_wrote,
         }
     }
 
@@ -94,9 +95,10 @@ impl Node {
             *mark = u64::from(self.ctx.view.mark(&Key::Shard(id.clone())) == *mark);
         }
         // A store that never goes back is never behind what it once said.
-        node.sync.asked_at = Revision(0);
-        node.sync.behind = self
-            .sync
+        node.ctx.progress.asked_at = Revision(0);
+        node.ctx.progress.behind = self
+            .ctx
+            .progress
             .behind
             .filter(|behind| self.ctx.view.revision < *behind);
         node.ctx
@@ -114,11 +116,15 @@ impl Node {
                 }
                 _ => {}
             });
-        node.sync.listed = Revision(0);
-        node.sync.written = 0;
-        node.sync.last_writes.clear();
+        node.ctx.progress.listed = Revision(0);
+        node.ctx.progress.written = 0;
+        node.ctx.progress.last_writes.clear();
         if self.lacks_nothing() {
-            node.sync.listed_at = self.sync.listed_at.max(now - timing.relist_interval);
+            node.ctx.progress.listed_at = self
+                .ctx
+                .progress
+                .listed_at
+                .max(now - timing.relist_interval);
         }
         node
     }

@@ -32,7 +32,10 @@ impl Node {
 
     fn grant(&self, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
         let to = record.move_request.clone()?;
-        if self.is_writing(id) || self.are_moves_paused() || record.ownership.moving().is_some() {
+        if self.is_writing(id)
+            || self.ctx.pause.is_active(self.ctx.now)
+            || record.ownership.moving().is_some()
+        {
             return None;
         }
         if !self.takes_shards(&to, &id.keyspace) {

@@ -12,17 +12,16 @@ use crate::assign::{Member, Ranking};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::{Expect, StoreFailure};
-use crate::members::{self, Participant};
-use crate::ownership::{self, Facts, Transition, Writer};
+use crate::members::Participant;
+use crate::ownership::{Facts, Transition, Writer};
 use crate::plan::{
     Decision, Live, NodeState, Plan, PlanNode, PlanRules, PlanView, PlannerMemory, plan, plan_with,
 };
 use crate::reason::Reason;
-use crate::record::{
-    AssignedBy, Move, MovePhase, Owner, Ownership, PlanId, Record, SessionRecord, ShardRecord,
-};
+use crate::record::{AssignedBy, Move, MovePhase, Owner, Ownership, PlanId, Record, ShardRecord};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
+use crate::{members, ownership};
 
 use super::Node;
 use super::store_requests::{Settled, WritePurpose};
@@ -264,11 +263,14 @@ impl Node {
         // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
         // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
         let ttl = self.ctx.config.timing.ttl;
-        if self.ctx.now.since(self.startup.registered) < ttl {
+        let registered = self
+            .ctx
+            .own
+            .as_ref()
+            .map_or(Time::ZERO, |own| own.registered);
+        if self.ctx.now.since(registered) < ttl {
             settings.failover_after = settings.failover_after.max(ttl);
-            self.ctx
-                .timers
-                .set_sooner(Timer::Plan, self.startup.registered + ttl);
+            self.ctx.timers.set_sooner(Timer::Plan, registered + ttl);
         }
         match settings.check() {
             Ok(rules) => Some(rules),
@@ -302,15 +304,6 @@ impl Node {
         view.ok()
     }
 
-    pub(super) fn present(
-        &self,
-        name: &NodeName,
-        keyspace: &KeyspaceName,
-    ) -> Option<(SessionId, &SessionRecord)> {
-        let node = members::participant(&self.ctx.view, name, keyspace)?;
-        Some((node.session, node.record))
-    }
-
     /// Writes what was decided; what does not fit any more is decided anew when that is seen.
     fn carry_out(&mut self, keyspace: &KeyspaceName, view: &PlanView, planned: &Plan) {
         let mut words: Vec<(ShardId, PlanUpdate, bool)> = Vec::new();
@@ -341,7 +334,7 @@ impl Node {
                 Decision::Intend { .. } => count.intended += 1,
                 _ => count.cancelled += 1,
             }
-            let swept = self.names_departed(&record, keyspace);
+            let swept = self.ctx.names_departed(&record, keyspace);
             if swept {
                 count.swept.push(Key::Shard(id.clone()));
             }
@@ -350,7 +343,7 @@ impl Node {
         let all = self.ctx.view.shards.iter();
         for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
             let stale = matches!(seen.record.ownership, Ownership::Free { .. })
-                && self.names_departed(&seen.record, keyspace)
+                && self.ctx.names_departed(&seen.record, keyspace)
                 && !decided.contains(id)
                 && !self.is_writing(id);
             if stale {
@@ -388,9 +381,9 @@ impl Node {
                 match owner {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
-                    Some(_) if serving && self.are_moves_paused() => return None,
+                    Some(_) if serving && self.ctx.pause.is_active(self.ctx.now) => return None,
                     // Who stops moves what it has by itself, and has shut its gate once it has given that up.
-                    Some(owner) if serving && self.is_stopping(owner.session) => return None,
+                    Some(owner) if serving && self.ctx.is_stopping(owner.session) => return None,
                     Some(_) if serving => PlanUpdate::Move(to, Reason::Planned, more),
                     _ => PlanUpdate::Assign(Some(to)),
                 }
@@ -410,11 +403,6 @@ impl Node {
             return None;
         }
         Some(word)
-    }
-
-    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
-        let record = self.ctx.view.sessions.get(&session);
-        record.is_some_and(|session| session.stopping)
     }
 
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.
@@ -483,7 +471,8 @@ impl Node {
         chosen: NodeName,
     ) -> Option<NodeName> {
         let failed = |name: &NodeName| {
-            self.present(name, keyspace)
+            self.ctx
+                .present(name, keyspace)
                 .is_none_or(|(session, _)| record.was_failed_by(session))
         };
         if record.failures.is_empty() || !failed(&chosen) {
@@ -498,11 +487,6 @@ impl Node {
     pub(super) fn is_writing(&self, id: &ShardId) -> bool {
         let planning = self.leader.planning.as_ref();
         planning.is_some_and(|p| p.writing.contains_key(id))
-    }
-
-    /// Whether a record's intention names a node that is gone.
-    fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        Live::new(&self.ctx.view, &|_| false).names_departed(record, keyspace)
     }
 
     /// Writes the leader's word on a shard.
@@ -523,14 +507,14 @@ impl Node {
                 Transition::RequestMove { node: None },
             ),
             PlanUpdate::Move(node, reason, more) => {
-                let Some((session, _)) = self.present(&node, &id.keyspace) else {
+                let Some((session, _)) = self.ctx.present(&node, &id.keyspace) else {
                     return;
                 };
                 let to = Owner {
                     node: node.clone(),
                     session,
                 };
-                let id = self.move_id();
+                let id = self.ctx.move_id();
                 let change = Transition::BeginMove {
                     id,
                     to,
@@ -617,13 +601,13 @@ impl Node {
         let keyspace = self.ctx.view.keyspaces.get(&id.keyspace)?;
         let labels = &keyspace.planning.required_labels;
         let fits = |name: &NodeName, forgiving: bool| {
-            let Some((session, node)) = self.present(name, &id.keyspace) else {
+            let Some((session, node)) = self.ctx.present(name, &id.keyspace) else {
                 return false;
             };
             let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
             let room = node
                 .capacity
-                .is_none_or(|most| self.owned_by(session) < most as usize);
+                .is_none_or(|most| self.ctx.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
             let failed = record.was_failed_by(session) && !forgiving;
             labelled && room && !pinned_elsewhere && !failed
@@ -636,26 +620,5 @@ impl Node {
             winner.filter(|name| fits(name, forgiving))
         };
         best(false).or_else(|| best(true))
-    }
-
-    fn owned_by(&self, session: SessionId) -> usize {
-        let shards = self.ctx.view.shards.iter();
-        shards
-            .filter(|(_, s)| s.record.is_owned_by(session))
-            .count()
-    }
-
-    /// When a shard that nobody has may be taken without a leader's word.
-    pub(super) fn unled_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
-        let ended = record
-            .owner()
-            .and_then(|o| self.ctx.view.sessions.seen(&o.session));
-        let free_since = ended.map_or(since, |seen| since.max(seen.since));
-        free_since + self.patience()
-    }
-
-    /// For how long a shard is left to a leader.
-    pub(super) fn patience(&self) -> Duration {
-        self.ctx.config.timing.ttl * if self.is_led() { 8 } else { 2 }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::ids::ShardId;
-use crate::record::{NodeMode, Ownership, Role};
+use crate::record::{NodeMode, Role};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
@@ -31,15 +31,17 @@ pub(super) struct Initial {
 impl Node {
     /// Notes what a node that has just registered must wait for.
     pub(super) fn begin_ready(&mut self) {
-        if self.startup.started {
+        if self.ctx.started {
             return;
         }
         let until = self.ctx.now + self.ctx.config.timing.ttl * PATIENCE;
         let unplanned: BTreeSet<ShardId> = match self.ctx.config.role {
             // Who takes no shards waits for none.
-            Role::Node if self.session.mode == NodeMode::Active => {
+            Role::Node if self.ctx.own_node.mode == NodeMode::Active => {
                 let all = self.ctx.view.shards.iter().map(|(id, _)| id);
-                all.filter(|id| self.is_unplanned(id)).cloned().collect()
+                all.filter(|id| self.ctx.is_unplanned(id))
+                    .cloned()
+                    .collect()
             }
             Role::Node | Role::Shadow | Role::Planner | Role::Router => BTreeSet::new(),
         };
@@ -51,17 +53,6 @@ impl Node {
             until,
             settling: None,
         });
-    }
-
-    fn is_unplanned(&self, id: &ShardId) -> bool {
-        let mine = self.ctx.config.keyspaces.contains_key(&id.keyspace);
-        let record = self.ctx.view.shards.get(id);
-        mine && self.is_coordinated(&id.keyspace)
-            && record.is_some_and(|record| {
-                record.ownership == Ownership::FREE
-                    && record.assigned.is_none()
-                    && record.quarantine.is_none()
-            })
     }
 
     pub(super) fn check_started(&mut self) {
@@ -77,7 +68,7 @@ impl Node {
     /// One shard at a time: with many, looking at all of them at every step would take the start's time squared.
     fn is_ready(&self, initial: &mut Initial) -> bool {
         while let Some(first) = initial.unplanned.first() {
-            if self.ctx.now < initial.until && self.is_unplanned(first) {
+            if self.ctx.now < initial.until && self.ctx.is_unplanned(first) {
                 return false;
             }
             initial.unplanned.pop_first();
@@ -108,7 +99,7 @@ impl Node {
     }
 
     fn now_started(&mut self) {
-        if std::mem::replace(&mut self.startup.started, true) {
+        if std::mem::replace(&mut self.ctx.started, true) {
             return;
         }
         let loaded = self

@@ -16,10 +16,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
+use crate::ids::{KeyspaceName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::ownership::{Transition, restored};
+use crate::ownership::restored;
 use crate::reason::Reason;
 use crate::record::{
     ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
@@ -30,6 +30,7 @@ use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
 use crate::view::KeyState;
 
+use super::queries::is_of;
 use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Node};
@@ -41,8 +42,6 @@ pub(super) struct Recovery {
     pub(super) drawn: BTreeMap<KeyspaceName, Drawn>,
     /// Highest known generation of each keyspace.
     pub(super) generations: BTreeMap<KeyspaceName, u32>,
-    /// Cluster record as last seen.
-    pub(super) cluster: Option<Arc<ClusterRecord>>,
 }
 
 /// A generation that this node has drawn and not used yet.
@@ -77,46 +76,16 @@ impl Node {
             _ => self
                 .ctx
                 .timers
-                .set_sooner(Timer::Restore, self.restore_at(self.ctx.now)),
+                .set_sooner(Timer::Restore, self.ctx.restore_at(self.ctx.now)),
         }
     }
 
     /// Sees to it that a shard record that has become unreadable is restored in time.
     pub(super) fn restore_later(&mut self, id: &ShardId) {
         if let Some(KeyState::Damaged { since, .. }) = self.ctx.view.shards.cell(id) {
-            let at = self.restore_at(*since);
+            let at = self.ctx.restore_at(*since);
             self.ctx.timers.set_sooner(Timer::Restore, at);
         }
-    }
-
-    /// When something that is missing since then may be made anew.
-    pub(super) fn restore_at(&self, since: Time) -> Time {
-        if self
-            .ctx
-            .config
-            .rules
-            .broken_by(Mutant::RestoreWithoutWitnesses)
-        {
-            return since;
-        }
-        since + self.ctx.config.timing.proof_of(self.longest_ttl())
-    }
-
-    /// Whether everything was read since something could first be made anew; if not, it is read now. A watch may have left
-    /// out who came meanwhile, and whoever is not seen is not asked.
-    pub(super) fn has_read_since(&mut self, at: Time) -> bool {
-        if self.sync.listed_at >= at {
-            return true;
-        }
-        self.list();
-        false
-    }
-
-    fn is_restoring(&self) -> bool {
-        self.ctx.requests.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if matches!(purpose, WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore))
-        })
     }
 
     /// Makes anew what has been missing for long enough.
@@ -136,10 +105,10 @@ impl Node {
             }
             match self.ctx.view.keyspaces.cell(&name) {
                 Some(KeyState::Missing { since }) => {
-                    let (since, at) = (*since, self.restore_at(*since));
+                    let (since, at) = (*since, self.ctx.restore_at(*since));
                     if self.ctx.now < at {
                         self.ctx.timers.set_sooner(Timer::Restore, at);
-                    } else if !self.has_read_since(at) {
+                    } else if !self.ctx.has_read_since(at) {
                         // The list sees to it that this goes on.
                     } else if let Some(generation) =
                         self.draw_generation(&name, since, WritePurpose::Generation(name.clone()))
@@ -296,16 +265,6 @@ impl Node {
         any
     }
 
-    /// Marks a key as that of a lost record.
-    pub(super) fn put_placeholder(&mut self, key: Key, purpose: WritePurpose) {
-        let head = Head {
-            rev: self.ctx.view.fresh_rev(&key),
-            ..Head::first(self.ctx.nonce())
-        };
-        self.ctx
-            .put(key, Expect::Absent, Record::Placeholder(head), purpose);
-    }
-
     /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
     fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
         let rules = self.ctx.config.rules;
@@ -318,12 +277,12 @@ impl Node {
                 let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
                 let at = match at_once && !damage.is_placeholder() {
                     true => *since,
-                    false => self.restore_at(*since),
+                    false => self.ctx.restore_at(*since),
                 };
                 Some((*since, at, Expect::Version(version.clone())))
             }
             KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
-                Some((*since, self.restore_at(*since), Expect::Absent))
+                Some((*since, self.ctx.restore_at(*since), Expect::Absent))
             }
             _ => None,
         }
@@ -334,7 +293,7 @@ impl Node {
         for (id, cell) in self.ctx.view.shards.cells() {
             if id.keyspace == *name
                 && let Some((since, at, expect)) = self.lost(cell)
-                && self.belongs(id)
+                && self.ctx.belongs(id)
             {
                 if self.ctx.now >= at {
                     due.push((id.clone(), expect));
@@ -351,7 +310,10 @@ impl Node {
             self.recovery.drawn.remove(name);
             return;
         }
-        if !self.has_read_since(self.restore_at(last).min(self.ctx.now)) {
+        if !self
+            .ctx
+            .has_read_since(self.ctx.restore_at(last).min(self.ctx.now))
+        {
             return;
         }
         let Some(generation) =
@@ -363,60 +325,12 @@ impl Node {
         let rules = self.ctx.config.rules;
         let witnesses = match rules.broken_by(Mutant::CorruptWithoutWitnesses) {
             true => Vec::new(),
-            false => self.possible_owners(),
+            false => self.ctx.possible_owners(),
         };
         for (id, expect) in due {
             let purpose = WritePurpose::Restore;
             self.put_restored(id, expect, generation, witnesses.clone(), purpose);
         }
-    }
-
-    /// Makes a shard's record anew.
-    pub(super) fn put_restored(
-        &mut self,
-        id: ShardId,
-        expect: Expect,
-        generation: u32,
-        witnesses: Vec<SessionId>,
-        purpose: WritePurpose,
-    ) {
-        let key = Key::Shard(id.clone());
-        let head = Head {
-            rev: self.ctx.view.fresh_rev(&key),
-            ..Head::first(self.ctx.nonce())
-        };
-        let witnesses_empty = witnesses.is_empty();
-        let record = restored(head, generation, witnesses, self.ctx.config.rules);
-        if purpose == WritePurpose::Restore || !witnesses_empty {
-            self.tell(
-                &id,
-                ShardStep::Restored,
-                record.epoch,
-                Reason::Restored,
-                None,
-            );
-        }
-        self.ctx
-            .put(key, expect, Record::Shard(Arc::new(record)), purpose);
-    }
-
-    /// Every incarnation that may be serving something: all that are not proven to have ended.
-    pub(super) fn possible_owners(&self) -> Vec<SessionId> {
-        let cells = self.ctx.view.sessions.cells();
-        let possible = cells.filter(|(id, cell)| match cell {
-            KeyState::Present(seen) => {
-                self.ctx.view.may_own_shards(**id, &seen.record) && !self.ctx.ended(**id)
-            }
-            KeyState::Damaged { .. } => true,
-            KeyState::Missing { since } => self.ctx.now < self.restore_at(*since),
-        });
-        possible.map(|(id, _)| *id).collect()
-    }
-
-    /// Whether a shard must exist: in a named keyspace only those that were seen.
-    fn belongs(&self, id: &ShardId) -> bool {
-        let keyspace = self.ctx.view.keyspaces.get(&id.keyspace);
-        keyspace.is_some_and(|k| is_of(k.kind, id))
     }
 
     pub(super) fn on_restore_settled(&mut self, outcome: Settled) {
@@ -425,15 +339,6 @@ impl Node {
             _ => self.ctx.later(self.ctx.config.timing.renew_retry_interval),
         };
         self.ctx.timers.set(Timer::Restore, at);
-    }
-
-    /// What this node has to say about a restored shard.
-    pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Transition> {
-        let me = self.ctx.session()?;
-        // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
-        let speaks = |of: SessionId| self.ctx.config.role == Role::Node && self.ctx.ended(of);
-        let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
-        Some(Transition::DisclaimOwnership { session })
     }
 
     /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
@@ -464,15 +369,15 @@ impl Node {
                 )
             }
             Some(KeyState::Present(seen)) if seen.record.session != session => {
-                return self.check_expired(seen.record.session);
+                return self.ctx.check_expired(seen.record.session);
             }
             _ => return,
         };
         let record = NodeRecord {
             head,
             session,
-            mode: self.session.mode.clone(),
-            cordoned: self.session.cordoned,
+            mode: self.ctx.own_node.mode.clone(),
+            cordoned: self.ctx.own_node.cordoned,
             boot: self.ctx.view.cluster.get(&()).map(|c| c.boot),
             unsure: false,
             ephemeral: self.ctx.config.ephemeral,
@@ -503,14 +408,14 @@ impl Node {
         {
             return;
         }
-        let Some(mut record) = self.recovery.cluster.as_deref().cloned() else {
+        let Some(mut record) = self.ctx.pause.cluster().cloned() else {
             return;
         };
         record.head = Head {
             rev: self.ctx.view.fresh_rev(&Key::Cluster),
             ..Head::first(self.ctx.nonce())
         };
-        record.longest_ttl = self.longest_ttl();
+        record.longest_ttl = self.ctx.longest_ttl();
         self.raise_listed(&mut record);
         self.ctx.put(
             Key::Cluster,
@@ -521,11 +426,50 @@ impl Node {
     }
 }
 
-/// Returns `true` if a keyspace of this kind can have this shard.
-fn is_of(kind: KeyspaceKind, id: &ShardId) -> bool {
-    let index = || id.shard.as_str().parse::<u32>();
-    match kind {
-        KeyspaceKind::Hashed(n) => index().is_ok_and(|i| i < n && ShardName::index(i) == id.shard),
-        KeyspaceKind::Named => true,
+impl Node {
+    fn is_restoring(&self) -> bool {
+        self.ctx.requests.values().any(|p| {
+            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
+                if matches!(purpose, WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore))
+        })
+    }
+
+    /// Marks a key as that of a lost record.
+    pub(super) fn put_placeholder(&mut self, key: Key, purpose: WritePurpose) {
+        let head = Head {
+            rev: self.ctx.view.fresh_rev(&key),
+            ..Head::first(self.ctx.nonce())
+        };
+        self.ctx
+            .put(key, Expect::Absent, Record::Placeholder(head), purpose);
+    }
+
+    /// Makes a shard's record anew.
+    pub(super) fn put_restored(
+        &mut self,
+        id: ShardId,
+        expect: Expect,
+        generation: u32,
+        witnesses: Vec<SessionId>,
+        purpose: WritePurpose,
+    ) {
+        let key = Key::Shard(id.clone());
+        let head = Head {
+            rev: self.ctx.view.fresh_rev(&key),
+            ..Head::first(self.ctx.nonce())
+        };
+        let witnesses_empty = witnesses.is_empty();
+        let record = restored(head, generation, witnesses, self.ctx.config.rules);
+        if purpose == WritePurpose::Restore || !witnesses_empty {
+            self.ctx.report_step(
+                &id,
+                ShardStep::Restored,
+                record.epoch,
+                Reason::Restored,
+                None,
+            );
+        }
+        self.ctx
+            .put(key, expect, Record::Shard(Arc::new(record)), purpose);
     }
 }

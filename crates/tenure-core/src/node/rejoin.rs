@@ -187,7 +187,7 @@ impl Node {
                     record.renewals > 0 && self.ctx.config.boot_id.as_ref() == Some(&clock.id)
                 });
                 let until = match (record.leased, clock) {
-                    (Some(_), _) => since + self.lease_ends_within(id),
+                    (Some(_), _) => since + self.ctx.lease_ends_within(id),
                     (None, Some(clock)) => clock.until_ns.max(since + record.ttl / 3),
                     (None, None) => since + timing.proof_of(record.ttl),
                 };
@@ -195,7 +195,7 @@ impl Node {
                 (changed, record.leased.is_some(), until, unsure)
             }
             Some(KeyState::Damaged { version: now, .. }) => {
-                let until = since + timing.proof_of(self.longest_ttl());
+                let until = since + timing.proof_of(self.ctx.longest_ttl());
                 (Some(now) != version, false, until, false)
             }
             _ => return Others::Gone,
@@ -209,13 +209,14 @@ impl Node {
             }
             // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
             // that out. A start has no ticks, so it reads everything again.
-            let read_at = self.sync.listed_at.max(since) + timing.proof_of(self.longest_ttl());
+            let read_at =
+                self.ctx.progress.listed_at.max(since) + timing.proof_of(self.ctx.longest_ttl());
             return match self.ctx.now < read_at {
                 true => Others::Open(until.min(read_at)),
                 false => Others::Unread,
             };
         }
-        if self.sync.listed_at < until {
+        if self.ctx.progress.listed_at < until {
             // A watch may have left out that it was renewed, or that it is over.
             return Others::Unread;
         }
@@ -276,7 +277,7 @@ impl Node {
         if let Some((_, since)) = found {
             *since = now;
         }
-        self.ask_lease(id, WritePurpose::Boot);
+        self.ctx.ask_lease(id, WritePurpose::Boot);
     }
 
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
@@ -324,7 +325,7 @@ impl Node {
         if !matches!(self.ctx.life, Life::Running) || self.ctx.config.role != Role::Node {
             return;
         }
-        let Some((record, expect)) = self.own_record() else {
+        let Some((record, expect)) = self.ctx.own_record() else {
             return;
         };
         if !record.unsure || self.is_writing_own_record() {
@@ -333,7 +334,7 @@ impl Node {
         match self.others() {
             Others::Open(at) => return self.ctx.timers.set(Timer::OwnRecord, at.max(self.ctx.now)),
             Others::Unread => {
-                self.list();
+                self.ctx.list();
                 let again = self.ctx.now + self.ctx.config.timing.renew_interval;
                 return self.ctx.timers.set(Timer::OwnRecord, again);
             }
@@ -355,27 +356,6 @@ impl Node {
         self.put_own_record(expect, new);
     }
 
-    fn own_record(&self) -> Option<(NodeRecord, Expect)> {
-        let me = self.ctx.my_session()?.id;
-        let seen = self.ctx.view.nodes.seen(&self.ctx.config.name)?;
-        let expect = Expect::Version(seen.version.clone());
-        (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
-    }
-
-    fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
-        let key = Key::Node(self.ctx.config.name.clone());
-        self.ctx.put(
-            key,
-            expect,
-            Record::Node(Arc::new(record)),
-            WritePurpose::OwnRecord,
-        );
-    }
-
-    fn is_writing_own_record(&self) -> bool {
-        self.ctx.is_writing(&WritePurpose::OwnRecord)
-    }
-
     /// A write of [`Purpose::OwnRecord`] is settled, whatever became of it: what is left to do shows in the view.
     pub(super) fn on_around_settled(&mut self, failed: bool) {
         let at = match failed {
@@ -387,7 +367,7 @@ impl Node {
 
     /// Does what the node's own record asks of it: says that it is drained once it is, and stops if it is told to.
     pub(super) fn apply_own_record(&mut self) {
-        let Some((record, expect)) = self.own_record() else {
+        let Some((record, expect)) = self.ctx.own_record() else {
             return;
         };
         if record.stop_session == Some(record.session) && matches!(self.ctx.life, Life::Running) {
@@ -453,5 +433,21 @@ impl Node {
         for (key, version) in gone {
             self.ctx.delete(key, version);
         }
+    }
+}
+
+impl Node {
+    fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
+        let key = Key::Node(self.ctx.config.name.clone());
+        self.ctx.put(
+            key,
+            expect,
+            Record::Node(Arc::new(record)),
+            WritePurpose::OwnRecord,
+        );
+    }
+
+    fn is_writing_own_record(&self) -> bool {
+        self.ctx.is_writing(&WritePurpose::OwnRecord)
     }
 }

@@ -10,7 +10,7 @@ use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
 use crate::reason::Reason;
 use crate::record::{
-    BootClock, Damage, FORMAT, Head, HeldByRouter, NodeMode, Record, SessionRecord, Unknown,
+    BootClock, Damage, FORMAT, Head, HeldByRouter, Record, SessionRecord, Unknown,
 };
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
@@ -41,6 +41,8 @@ pub(super) struct OwnSession {
     /// The end of this session was sent. From then on the session owns nothing and is not renewed, whatever the outcome of the
     /// write.
     pub(super) resigned: bool,
+    /// Registration time; zero before the node runs in this session.
+    pub(super) registered: Time,
 }
 
 /// State of the renewals of the node's session, and what the session's record reports.
@@ -56,13 +58,8 @@ pub(super) struct Session {
     pub(super) wedged: bool,
     /// Session of this node that has expired according to the store.
     pub(super) ran_out: Option<SessionId>,
-    /// Moves for which a router holds requests. Of a node: moves to it that have loaded and wait for others.
-    pub(super) held: HeldByRouter,
     /// Time of the last write of the session's record that reported costs or changed its list of unserved shards.
     pub(super) load_told: Time,
-    /// Mode of the node, as last seen in its record.
-    pub(super) mode: NodeMode,
-    pub(super) cordoned: bool,
 }
 
 impl OwnSession {
@@ -132,6 +129,7 @@ impl Node {
             rewriting: false,
             refused: false,
             resigned: false,
+            registered: Time::ZERO,
         });
         self.ctx.out.push(Action::Remember(id));
         match config.timekeeper {
@@ -154,14 +152,6 @@ impl Node {
             request,
             Pending::CreateSession { nonce, sent },
         );
-    }
-
-    fn boot_clock(&self) -> Option<BootClock> {
-        let id = self.ctx.config.boot_id.clone()?;
-        Some(BootClock {
-            id,
-            until_ns: self.ctx.now + self.ctx.config.timing.ttl,
-        })
     }
 
     pub(super) fn on_session_created(&mut self, nonce: Nonce, sent: Time, reply: Reply) {
@@ -202,7 +192,7 @@ impl Node {
     /// For how long the application's runtime has shown no sign of life, if that is too long.
     pub(super) fn is_wedged(&self) -> Option<Duration> {
         let silent = self.ctx.now.since(self.session.progress);
-        (self.startup.started && silent > self.ctx.config.timing.stall_limit).then_some(silent)
+        (self.ctx.started && silent > self.ctx.config.timing.stall_limit).then_some(silent)
     }
 
     /// Sends a renewal, unless one is under way, the session's end was sent, or the application's runtime shows no sign of
@@ -235,7 +225,7 @@ impl Node {
             return;
         };
         let leaves = stopping && !holder.record.stopping;
-        let holds = holder.record.held != self.session.held;
+        let holds = holder.record.held != self.ctx.held;
         let writes = (leaves || holder.rewriting || news || holds) && !holder.refused;
         if holder.record.leased.is_some()
             && !writes
@@ -252,7 +242,7 @@ impl Node {
         record.stopping |= stopping;
         let tells_load = !loads.is_empty() || record.unserved != unserved;
         record.costs = loads;
-        record.held = self.session.held.clone();
+        record.held = self.ctx.held.clone();
         record.unserved = unserved;
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
@@ -281,15 +271,15 @@ impl Node {
 
     /// A router holds other shards than before: owners wait to hear of it.
     pub(super) fn hold(&mut self, held: HeldByRouter) {
-        if self.session.held != held {
+        if self.ctx.held != held {
             // Nobody waits to hear of what is no longer held: the next renewal says it.
             let news = held.iter().any(|(keyspace, shards)| {
-                let told = self.session.held.get(keyspace);
+                let told = self.ctx.held.get(keyspace);
                 shards
                     .iter()
                     .any(|(shard, mv)| told.and_then(|told| told.get(shard)) != Some(mv))
             });
-            self.session.held = held;
+            self.ctx.held = held;
             if news {
                 self.renew();
             }
@@ -299,7 +289,7 @@ impl Node {
     /// Whether what the session says is held is not what is held.
     fn tells_old_news(&self) -> bool {
         let told = self.ctx.own.as_ref().map(|h| &h.record.held);
-        told.is_some_and(|told| *told != self.session.held)
+        told.is_some_and(|told| *told != self.ctx.held)
     }
 
     pub(super) fn on_renewed(&mut self, nonce: Nonce, sent: Time, record: Record, reply: Reply) {
@@ -573,5 +563,15 @@ impl Node {
             self.ctx.timers.set(Timer::Boot, self.ctx.now);
         }
         self.refresh_members();
+    }
+}
+
+impl Node {
+    fn boot_clock(&self) -> Option<BootClock> {
+        let id = self.ctx.config.boot_id.clone()?;
+        Some(BootClock {
+            id,
+            until_ns: self.ctx.now + self.ctx.config.timing.ttl,
+        })
     }
 }

@@ -77,7 +77,8 @@ impl Node {
         let Some(id) = self.ctx.my_session().map(|h| h.id) else {
             return;
         };
-        self.end_session(id, EndReason::Resigned, WritePurpose::Resign);
+        self.ctx
+            .end_session(id, EndReason::Resigned, WritePurpose::Resign);
         if !matches!(self.ctx.life, Life::Stopping) {
             self.ctx.own = None;
             self.ctx.timers.clear(&Timer::Renew);

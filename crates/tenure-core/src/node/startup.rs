@@ -4,15 +4,12 @@
 //! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
 //! session ended while it ran goes through the same steps.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
+use crate::ids::{KeyspaceName, SessionId, ShardId, Version};
 use crate::keys::Key;
 use crate::machine::{Expect, Refusal, Reply, StoreFailure};
-use crate::record::{
-    ClusterRecord, EndReason, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Unknown,
-};
+use crate::record::{ClusterRecord, EndReason, Head, KeyspaceRecord, NodeRecord, Record, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
@@ -46,9 +43,6 @@ pub(super) struct Startup {
     pub(super) boot: Boot,
     /// What must be settled before the node counts as started; `None` once it is.
     pub(super) initial: Option<Initial>,
-    pub(super) started: bool,
-    /// Registration time of the current session.
-    pub(super) registered: Time,
     /// Other nodes that were live at the start; `None` before they are recorded.
     pub(super) company: Option<StartupPeers>,
 }
@@ -90,7 +84,7 @@ impl Node {
             if first {
                 self.startup.company = None;
             }
-            return self.list();
+            return self.ctx.list();
         }
         let next = self
             .boot_cluster()
@@ -134,15 +128,17 @@ impl Node {
         self.ctx.note(NodeEvent::Registered { session, mode });
         self.ctx.timers.set(Timer::OwnRecord, self.ctx.now);
         self.membership.trust_from(self.ctx.now);
-        self.startup.registered = self.ctx.now;
+        if let Some(own) = &mut self.ctx.own {
+            own.registered = self.ctx.now;
+        }
         self.ctx.timers.set(
             Timer::Tick,
             self.ctx.now + self.ctx.config.timing.tick_interval,
         );
         self.refresh_members();
         self.judge_everyone();
-        if std::mem::take(&mut self.sync.relist) {
-            self.list();
+        if std::mem::take(&mut self.ctx.progress.relist) {
+            self.ctx.list();
         }
         self.look_at_every_shard();
         self.look_at_leader();
@@ -160,7 +156,7 @@ impl Node {
             .boot()
             .and_then(|b| b.store.clone())
             .unwrap_or_default();
-        let ttl = self.longest_ttl();
+        let ttl = self.ctx.longest_ttl();
         match self.ctx.view.cluster.cell(&()) {
             None | Some(KeyState::Missing { .. }) if self.ctx.store_replaced.is_some() => {
                 // A store that lost everything: only people can say what it should become.
@@ -195,7 +191,7 @@ impl Node {
             }),
             Some(KeyState::Present(seen)) if seen.record.store != store => {
                 let expected = seen.record.store.clone();
-                if !self.startup.started {
+                if !self.ctx.started {
                     return Err(Refusal::StoreChanged {
                         found: store,
                         expected,
@@ -277,7 +273,7 @@ impl Node {
                     }
                 }
                 // One that was removed while this node ran stays removed.
-                Some(KeyState::Present(_)) if self.startup.started => {}
+                Some(KeyState::Present(_)) if self.ctx.started => {}
                 _ => return Ok(self.create_keyspace(name, wanted)),
             }
         }
@@ -310,7 +306,7 @@ impl Node {
                 return next;
             }
         }
-        let lost = self.lost_at_start(name, wanted.kind, fresh);
+        let lost = self.ctx.lost_at_start(name, wanted.kind, fresh);
         if !fresh && !removed {
             // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
             let version = |id: &&ShardId| self.ctx.view.version(&Key::Shard((*id).clone()));
@@ -347,7 +343,7 @@ impl Node {
             let witnesses = if fresh {
                 Vec::new()
             } else {
-                self.possible_owners()
+                self.ctx.possible_owners()
             };
             for id in lost.into_keys() {
                 self.count_under_way();
@@ -372,44 +368,17 @@ impl Node {
     /// Returns the next wait before records that are lost since `since` may be restored: the longest ttl, then a list that
     /// begins after it. The list contains every session that may own one of the shards, also those that the watch missed.
     fn wait_to_restore(&mut self, since: Time) -> Option<Next> {
-        let at = self.restore_at(since);
+        let at = self.ctx.restore_at(since);
         if self.ctx.now < at {
             return Some(Next::At(at));
         }
-        if self.sync.listed_at >= at {
+        if self.ctx.progress.listed_at >= at {
             return None;
         }
         if let Some(boot) = self.boot() {
             boot.store = None;
         }
         Some(Next::At(self.ctx.now))
-    }
-
-    /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.
-    fn lost_at_start(
-        &self,
-        name: &KeyspaceName,
-        kind: KeyspaceKind,
-        fresh: bool,
-    ) -> BTreeMap<ShardId, Time> {
-        let KeyspaceKind::Hashed(n) = kind else {
-            return BTreeMap::new();
-        };
-        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
-        ids.filter_map(|id| {
-            let since = match self.ctx.view.shards.cell(&id) {
-                None => Time::ZERO,
-                Some(KeyState::Missing { since }) => *since,
-                Some(KeyState::Damaged { damage, since, .. })
-                    if !fresh && damage.is_placeholder() =>
-                {
-                    *since
-                }
-                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
-            };
-            Some((id, since))
-        })
-        .collect()
     }
 
     /// One more request of the start is under way.
@@ -511,7 +480,8 @@ impl Node {
             return Next::Done;
         }
         self.count_under_way();
-        self.end_session(last, EndReason::Replaced, WritePurpose::Boot);
+        self.ctx
+            .end_session(last, EndReason::Replaced, WritePurpose::Boot);
         Next::Wait
     }
 
@@ -529,7 +499,8 @@ impl Node {
         }
         if rules.broken_by(Mutant::StealName) {
             self.count_under_way();
-            self.end_session(session, EndReason::Replaced, WritePurpose::Boot);
+            self.ctx
+                .end_session(session, EndReason::Replaced, WritePurpose::Boot);
             return Ok(Next::Wait);
         }
         let now = self.ctx.now;
@@ -542,7 +513,7 @@ impl Node {
             .map_or(self.ctx.config.timing.ttl, |s| s.ttl);
         let limit = match self.ctx.config.timekeeper {
             Timekeeper::Nodes => ttl + ttl / 5,
-            Timekeeper::Store => self.lease_ends_within(session),
+            Timekeeper::Store => self.ctx.lease_ends_within(session),
         };
         let boot = self.boot();
         let (_, first, since) = match boot.and_then(|b| b.waiting.clone()) {
@@ -559,7 +530,7 @@ impl Node {
                 waiting
             }
         };
-        if self.ctx.config.timekeeper == Timekeeper::Store && !self.is_unproven(session) {
+        if self.ctx.config.timekeeper == Timekeeper::Store && !self.ctx.is_unproven(session) {
             let at = self.wait_for_lease(session, since + limit);
             if at.is_none()
                 && let Some(boot) = self.boot()
@@ -580,7 +551,8 @@ impl Node {
         match self.expires_at(session) {
             Some(at) if now >= at => {
                 self.count_under_way();
-                self.end_session(session, EndReason::Expired, WritePurpose::Boot);
+                self.ctx
+                    .end_session(session, EndReason::Expired, WritePurpose::Boot);
                 Ok(Next::Wait)
             }
             Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
@@ -588,7 +560,8 @@ impl Node {
             None => {
                 if self.ctx.view.is_missing(&Key::Session(session)) {
                     self.count_under_way();
-                    self.end_session(session, EndReason::Missing, WritePurpose::Boot);
+                    self.ctx
+                        .end_session(session, EndReason::Missing, WritePurpose::Boot);
                     return Ok(Next::Wait);
                 }
                 self.ctx.absent.insert(Key::Session(session));
@@ -599,7 +572,7 @@ impl Node {
 
     /// Whether a start has waited for the earlier holder of its name for as long as it may take to go.
     pub(super) fn has_waited_for(&self, session: SessionId) -> bool {
-        let limit = self.lease_ends_within(session);
+        let limit = self.ctx.lease_ends_within(session);
         let waiting = self.startup.boot.waiting.as_ref();
         waiting.is_some_and(|(id, _, since)| *id == session && self.ctx.now >= *since + limit)
     }
@@ -633,7 +606,7 @@ impl Node {
         let StoreFailure::Denied(reason) = failure else {
             return false;
         };
-        if self.startup.started || self.boot().is_none() {
+        if self.ctx.started || self.boot().is_none() {
             return false;
         }
         self.refuse(Refusal::Denied(reason.clone()));

@@ -7,13 +7,12 @@
 //! revoked by hand cannot be told from it: whoever revokes a lease vouches for its holder's death.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::{Connection, Found, LeaseState, Refusal, Reply, Request, StoreFailure};
 use crate::reason::Reason;
-use crate::record::{Damage, EndReason, Role};
+use crate::record::{EndReason, Role};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
@@ -110,7 +109,7 @@ impl Node {
         let Some(holder) = &self.ctx.own else {
             return false;
         };
-        self.session.held.iter().any(|(keyspace, shards)| {
+        self.ctx.held.iter().any(|(keyspace, shards)| {
             let said = holder.record.held.get(keyspace);
             let said = |shard| said.and_then(|said| said.get(shard));
             shards.iter().any(|(shard, mv)| said(shard) != Some(mv))
@@ -159,22 +158,6 @@ impl Node {
         self.ctx.timers.set(Timer::Renew, self.ctx.now);
     }
 
-    /// Asks whether the lease of a session is gone, unless that is being asked already.
-    pub(super) fn ask_lease(&mut self, id: SessionId, purpose: WritePurpose) {
-        let asked = |p: &Pending| matches!(p, Pending::AskLease { id: other, .. } if *other == id);
-        if purpose != WritePurpose::Boot && self.ctx.requests.values().any(asked) {
-            return;
-        }
-        if self.ctx.config.rules.broken_by(Mutant::LeaseNotAsked) {
-            return self.end_session(id, EndReason::LeaseGone, purpose);
-        }
-        self.ctx.ask(
-            Connection::Default,
-            Request::CheckLease(id),
-            Pending::AskLease { id, purpose },
-        );
-    }
-
     /// The store has said whether a lease is still there.
     pub(super) fn on_lease_told(&mut self, id: SessionId, purpose: WritePurpose, reply: Reply) {
         let Reply::Lease(alive) = reply else {
@@ -183,17 +166,18 @@ impl Node {
         let missing = self.ctx.view.is_missing(&Key::Session(id));
         if self.ctx.ended(id) || self.ctx.session() == Some(id) {
             self.settled(purpose, Settled::Lost);
-        } else if !alive && purpose != WritePurpose::Boot && self.is_newer(id) {
+        } else if !alive && purpose != WritePurpose::Boot && self.ctx.is_newer(id) {
             // Never rewritten, not even then.
             self.settled(purpose, Settled::Lost);
         } else if !alive {
-            self.end_session(id, EndReason::LeaseGone, purpose);
+            self.ctx.end_session(id, EndReason::LeaseGone, purpose);
         } else if missing {
             // Its holder finds out at its next renewal, and has stopped a ttl from now at the latest.
-            self.end_session(id, EndReason::Missing, purpose);
+            self.ctx.end_session(id, EndReason::Missing, purpose);
         } else if purpose == WritePurpose::Boot && self.has_waited_for(id) {
             let record = self.ctx.view.sessions.get(&id);
-            if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.is_corrupt(id) {
+            if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.ctx.is_corrupt(id)
+            {
                 // How long its lease is cannot be known. A holder that lives says so again, and soon; the watch may leave that
                 // out.
                 self.ctx.read(Key::Session(id));
@@ -241,29 +225,9 @@ impl Node {
         }
         for id in asked {
             if id != me {
-                self.ask_lease(id, WritePurpose::ExpireSession(id));
+                self.ctx.ask_lease(id, WritePurpose::ExpireSession(id));
             }
         }
-    }
-
-    fn is_corrupt(&self, id: SessionId) -> bool {
-        let cell = self.ctx.view.sessions.cell(&id);
-        matches!(
-            cell,
-            Some(KeyState::Damaged {
-                damage: Damage::Corrupt(_),
-                ..
-            })
-        )
-    }
-
-    /// When the store must have ended the session of a process that is dead, counted from now on: it is granted for longer than
-    /// the ttl where the store has a least time of its own, and is not looked at all the time.
-    pub(super) fn lease_ends_within(&self, session: SessionId) -> Duration {
-        let record = self.ctx.view.sessions.get(&session);
-        let granted = record.and_then(|s| s.leased).unwrap_or_default();
-        let longest = granted.max(self.longest_ttl());
-        longest + longest / 5 + Duration::from_secs(1)
     }
 
     /// Goes on with a start that finds its name taken, where the store keeps the time.
@@ -277,7 +241,7 @@ impl Node {
             return Some(limit);
         }
         self.ctx.timers.clear(&Timer::Boot);
-        self.ask_lease(session, WritePurpose::Boot);
+        self.ctx.ask_lease(session, WritePurpose::Boot);
         None
     }
 }

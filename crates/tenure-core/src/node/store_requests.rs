@@ -118,28 +118,11 @@ pub(super) enum Pending {
 }
 
 impl Node {
-    pub(super) fn list(&mut self) {
-        if !self
-            .ctx
-            .requests
-            .values()
-            .any(|p| matches!(p, Pending::List { .. }))
-        {
-            let asked_at = self.sync.asked_at;
-            let begun = self.ctx.now;
-            self.ctx.ask(
-                Connection::Default,
-                Request::List,
-                Pending::List { asked_at, begun },
-            );
-        }
-    }
-
     pub(super) fn on_reply(&mut self, op: OpId, reply: Reply) {
         let Some(pending) = self.ctx.requests.remove(op) else {
             return;
         };
-        self.count_write(&reply);
+        self.ctx.progress.count_write(&reply);
         match (pending, reply) {
             (
                 Pending::Put {
@@ -320,6 +303,7 @@ impl Node {
         clippy::too_many_arguments,
         reason = "the parts of one pending request"
     )]
+
     fn on_read_back(
         &mut self,
         key: Key,
@@ -418,22 +402,6 @@ impl Node {
         if self.ctx.view.miss(self.ctx.now, &key, mark) {
             self.on_missing(&key);
             self.ctx.changed.insert(key);
-        }
-    }
-
-    /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
-    pub(super) fn ask_about_absent(&mut self) {
-        if self.ctx.absent.is_empty() || self.ctx.now < self.ctx.absent_not_before {
-            return;
-        }
-        for key in std::mem::take(&mut self.ctx.absent) {
-            let asked = self.ctx.is_being_read(&key);
-            if asked {
-                // That read may have been answered before: ask again once its answer is here.
-                self.ctx.absent.insert(key);
-            } else if !self.ctx.view.is_missing(&key) {
-                self.ctx.read(key);
-            }
         }
     }
 }

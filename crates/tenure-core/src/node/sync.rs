@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::ids::{Revision, SessionId, Version};
 use crate::keys::Key;
 use crate::machine::{Connection, Reply, Request, StoreListing};
-use crate::plan::Live;
 use crate::reason::Reason;
 use crate::record::{KeyspaceKind, Role};
 use crate::rules::Mutant;
@@ -24,7 +23,7 @@ const LAST_WRITES: usize = 64;
 
 /// Progress of the store as this node knows it, and the need for a complete read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct StoreSync {
+pub(super) struct StoreProgress {
     /// Store revision that the watch had not reached at the last tick.
     pub(super) behind: Option<Revision>,
     /// Highest revision that the store itself has reported.
@@ -41,17 +40,32 @@ pub(super) struct StoreSync {
     pub(super) others_wrote: bool,
 }
 
+impl StoreProgress {
+    /// Counts a write of this node's own: it is no news. One that the last list has seen already must not hide a write of
+    /// somebody else's.
+    pub(super) fn count_write(&mut self, reply: &Reply) {
+        if let Reply::Won(Version::Number(n)) = reply
+            && *n > self.listed.0
+        {
+            self.written += 1;
+            self.last_writes.push(*n);
+            let surplus = self.last_writes.len().saturating_sub(LAST_WRITES);
+            self.last_writes.drain(..surplus);
+        }
+    }
+}
+
 impl Node {
     /// Everything was read.
     pub(super) fn on_listed(&mut self, listed: StoreListing, asked_at: Revision, begun: Time) {
         // Compared with what was known when it was asked for: a list that was overtaken is no sign of a store that went back.
-        if listed.revision < asked_at || self.store_differs(&listed.store) {
+        if listed.revision < asked_at || self.ctx.store_differs(&listed.store) {
             self.on_store_replaced(format!(
                 "the store is {} at revision {}, which does not continue what this node has seen",
                 listed.store, listed.revision.0
             ));
         }
-        self.sync.asked_at = self.sync.asked_at.max(listed.revision);
+        self.ctx.progress.asked_at = self.ctx.progress.asked_at.max(listed.revision);
         let mut gone: std::collections::BTreeSet<Key> =
             self.ctx.view.present_keys().into_iter().collect();
         for (key, found) in listed.entries {
@@ -66,8 +80,8 @@ impl Node {
             }
         }
         self.ctx.view.revision = self.ctx.view.revision.max(listed.revision);
-        (self.sync.listed_at, self.sync.listed) = (begun, listed.revision);
-        (self.sync.written, self.sync.others_wrote) = (0, false);
+        (self.ctx.progress.listed_at, self.ctx.progress.listed) = (begun, listed.revision);
+        (self.ctx.progress.written, self.ctx.progress.others_wrote) = (0, false);
         self.ctx.timers.set_sooner(Timer::Restore, self.ctx.now);
         self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
         for (name, keyspace) in self.ctx.view.keyspaces.iter() {
@@ -89,8 +103,8 @@ impl Node {
         self.ctx.scan_all = true;
         if matches!(self.ctx.life, Life::Booting) {
             self.boot_listed(listed.store);
-        } else if std::mem::take(&mut self.sync.relist) {
-            self.list();
+        } else if std::mem::take(&mut self.ctx.progress.relist) {
+            self.ctx.list();
         }
     }
 
@@ -98,7 +112,7 @@ impl Node {
         if matches!(self.ctx.life, Life::Booting) {
             self.boot_list_failed(reply);
         } else {
-            self.sync.relist = true;
+            self.ctx.progress.relist = true;
             self.ctx.timers.set_sooner(
                 Timer::Tick,
                 self.ctx.later(self.ctx.config.timing.renew_interval),
@@ -117,20 +131,10 @@ impl Node {
             .values()
             .any(|p| matches!(p, Pending::List { .. }));
         if under_way || matches!(self.ctx.life, Life::Booting) {
-            self.sync.relist = true;
+            self.ctx.progress.relist = true;
         } else {
-            self.list();
+            self.ctx.list();
         }
-    }
-
-    fn store_differs(&self, store: &str) -> bool {
-        self.startup.started
-            && self
-                .ctx
-                .view
-                .cluster
-                .get(&())
-                .is_some_and(|c| c.store != store)
     }
 
     /// The store is not the one it was: closes everything, forgets what was seen, and waits for raised generations.
@@ -160,7 +164,7 @@ impl Node {
         self.ctx.timers.clear(&Timer::Renew);
         self.ctx.timers.clear(&Timer::Lease);
         self.ctx.view = View::new(self.ctx.config.rules);
-        self.sync.asked_at = Revision(0);
+        self.ctx.progress.asked_at = Revision(0);
         if matches!(self.ctx.life, Life::Stopping) {
             return;
         }
@@ -182,20 +186,21 @@ impl Node {
             return;
         }
         let missed = self
-            .sync
+            .ctx
+            .progress
             .behind
             .take()
             .is_some_and(|revision| self.ctx.view.revision < revision);
         // A watch may leave things out without a trace; now and then everything is read although nothing seems amiss.
-        let due = self.sync.others_wrote
-            && self.ctx.now >= self.sync.listed_at + self.ctx.config.timing.relist_interval;
-        if (missed || due || self.sync.relist)
+        let due = self.ctx.progress.others_wrote
+            && self.ctx.now >= self.ctx.progress.listed_at + self.ctx.config.timing.relist_interval;
+        if (missed || due || self.ctx.progress.relist)
             && !self.ctx.config.rules.broken_by(Mutant::NeverRelist)
         {
-            self.sync.relist = false;
-            self.list();
+            self.ctx.progress.relist = false;
+            self.ctx.list();
         } else {
-            let asked_at = self.sync.asked_at;
+            let asked_at = self.ctx.progress.asked_at;
             self.ctx.ask(
                 Connection::Default,
                 Request::Revision,
@@ -235,29 +240,17 @@ impl Node {
                 asked_at.0, revision.0
             ));
         }
-        self.sync.asked_at = self.sync.asked_at.max(revision);
+        self.ctx.progress.asked_at = self.ctx.progress.asked_at.max(revision);
         let later = self
-            .sync
+            .ctx
+            .progress
             .last_writes
             .iter()
             .filter(|n| **n > revision.0)
             .count() as u64;
-        self.sync.others_wrote |=
-            revision.0 > self.sync.listed.0 + self.sync.written.saturating_sub(later);
-        self.sync.behind = Some(revision);
-    }
-
-    /// Counts a write of this node's own: it is no news. One that the last list has seen already must not hide a write of
-    /// somebody else's.
-    pub(super) fn count_write(&mut self, reply: &Reply) {
-        if let Reply::Won(Version::Number(n)) = reply
-            && *n > self.sync.listed.0
-        {
-            self.sync.written += 1;
-            self.sync.last_writes.push(*n);
-            let surplus = self.sync.last_writes.len().saturating_sub(LAST_WRITES);
-            self.sync.last_writes.drain(..surplus);
-        }
+        self.ctx.progress.others_wrote |= revision.0
+            > self.ctx.progress.listed.0 + self.ctx.progress.written.saturating_sub(later);
+        self.ctx.progress.behind = Some(revision);
     }
 
     /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
@@ -278,16 +271,12 @@ impl Node {
                 }
                 _ => None,
             })
-            .filter(|(id, _)| !self.is_referred_to(*id))
+            .filter(|(id, _)| !self.ctx.is_referred_to(*id))
             .collect();
         for (id, version) in old {
             self.ctx.delete(Key::Session(id), version);
         }
         self.sweep_nodes();
-    }
-
-    fn is_referred_to(&self, session: SessionId) -> bool {
-        Live::new(&self.ctx.view, &|_| false).is_referred_to(session)
     }
 
     /// A protocol as others have it: one renewal per shard.

@@ -6,7 +6,8 @@
 //! the report changes, and for that not more often than once per ttl (P7).
 
 use crate::ids::KeyspaceName;
-use crate::members::{self, NAMED};
+use crate::members;
+use crate::members::NAMED;
 use crate::record::{Ownership, Role, UnservedShards};
 
 use super::Node;
@@ -44,7 +45,7 @@ impl Node {
             }
             let blocked =
                 || *blocked.get_or_insert_with(|| members::blocked(&self.ctx.view, keyspace));
-            let Some(reason) = self.unserved_for_long(id, seen, blocked) else {
+            let Some(reason) = self.ctx.unserved_for_long(id, seen, blocked) else {
                 continue;
             };
             if reason.is_in_records() {

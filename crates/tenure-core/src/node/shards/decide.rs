@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, ShardId};
 use crate::machine::Close;
+use crate::node::Node;
 use crate::ownership::Transition;
 use crate::reason::Reason;
 use crate::record::{Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::telemetry::ShardStep;
 use crate::time::Time;
-use crate::view::{KeyState, Versioned};
 
 use super::{AfterClose, Phase, ShardSlot};
-use crate::node::Node;
 
 /// What to do about a shard.
 pub(super) enum Decision {
@@ -34,26 +33,6 @@ pub(super) enum Decision {
 }
 
 impl Node {
-    /// The shard's record, if it and its keyspace's are there and readable; else why not.
-    pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
-        if self.ctx.store_replaced.is_some() {
-            return Err(Reason::StoreReplaced);
-        }
-        let floor = match self.ctx.view.keyspaces.cell(&id.keyspace) {
-            Some(KeyState::Present(seen)) if seen.record.deleted => {
-                return Err(Reason::KeyspaceDeleted);
-            }
-            Some(KeyState::Present(seen)) => seen.record.min_generation,
-            Some(KeyState::Damaged { .. }) => return Err(Reason::RecordUnreadable),
-            Some(KeyState::Missing { .. }) | None => return Err(Reason::RecordMissing),
-        };
-        match self.ctx.view.shards.cell(id) {
-            Some(KeyState::Present(seen)) => Ok((seen, floor)),
-            Some(KeyState::Damaged { .. }) => Err(Reason::RecordUnreadable),
-            Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
-        }
-    }
-
     pub(super) fn decide(&mut self, id: &ShardId) -> Decision {
         let rules = self.ctx.config.rules;
         let Some(stay) = self.shards.slots.get(id) else {
@@ -103,7 +82,7 @@ impl Node {
             Phase::Idle | Phase::RetryDelay { .. } if self.ctx.now < stay.not_before => {
                 Decision::WaitUntil(stay.not_before)
             }
-            Phase::RetryDelay { until } => match self.readable(id) {
+            Phase::RetryDelay { until } => match self.ctx.readable(id) {
                 Ok((seen, _))
                     if self.ctx.is_mine(&seen.record)
                         && self.ctx.now < *until
@@ -122,7 +101,7 @@ impl Node {
         if !self.ctx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
-        let (record, floor) = match self.readable(id) {
+        let (record, floor) = match self.ctx.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(Reason::KeyspaceDeleted) => {
                 let reason = Reason::KeyspaceDeleted;
@@ -210,7 +189,7 @@ impl Node {
         if !self.ctx.may_own() {
             return Decision::Nothing;
         }
-        let Ok((seen, floor)) = self.readable(id) else {
+        let Ok((seen, floor)) = self.ctx.readable(id) else {
             self.wait_for(id, false);
             return self.decide_unreadable(id);
         };
@@ -251,7 +230,7 @@ impl Node {
         }
         self.left(id);
         if let Some(owner) = record.owner() {
-            self.check_expired(owner.session);
+            self.ctx.check_expired(owner.session);
         }
         if let Some(decision) = self.decide_successor(id, &record, since) {
             return decision;
@@ -261,13 +240,13 @@ impl Node {
         } = &record.ownership
         {
             for witness in awaiting_disclaimers {
-                self.check_expired(*witness);
+                self.ctx.check_expired(*witness);
             }
         }
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = self.deny(awaiting_disclaimers)
+            && let Some(change) = self.ctx.deny(awaiting_disclaimers)
         {
             return Decision::Write(change);
         }
@@ -285,8 +264,9 @@ impl Node {
         if !claimable || matches!(record.ownership, Ownership::Deleted) {
             return Decision::Nothing;
         }
-        if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.ctx.is_leaving() {
-            let at = self.unled_claim_at(&record, since);
+        if !wanted && !live_owner && self.ctx.is_coordinated(&id.keyspace) && !self.ctx.is_leaving()
+        {
+            let at = self.ctx.unled_claim_at(&record, since);
             if at > self.ctx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);
             }
@@ -294,7 +274,7 @@ impl Node {
         if !wanted {
             return Decision::Nothing;
         }
-        if live_owner && self.simulates_plan(&id.keyspace) {
+        if live_owner && self.ctx.simulates_plan(&id.keyspace) {
             return Decision::WouldDo(ShardStep::MoveStarted, Reason::Planned);
         }
         if live_owner

@@ -3,14 +3,15 @@
 use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close};
-use crate::ownership::{self, QUARANTINE_AFTER, Transition};
+use crate::node::Node;
+use crate::node::timers::Timer;
+use crate::ownership;
+use crate::ownership::{QUARANTINE_AFTER, Transition};
 use crate::reason::Reason;
 use crate::record::Ownership;
 use crate::telemetry::{NodeEvent, ShardStep};
 
 use super::{AfterClose, Phase, ShardSlot};
-use crate::node::Node;
-use crate::node::timers::Timer;
 
 impl Node {
     /// The stay that a run is one of, and its shard.
@@ -50,7 +51,7 @@ impl Node {
         stay.served = epoch;
         self.ctx.timers.clear(&Timer::Stay(id.clone()));
         self.ctx.out.push(Action::Open(activation));
-        self.tell(
+        self.ctx.report_step(
             &id,
             ShardStep::Serving,
             epoch,
@@ -170,7 +171,8 @@ impl Node {
         stay.phase = Phase::Idle;
         self.shards.runs.remove(&activation);
         self.ctx.timers.clear(&Timer::Stay(id.clone()));
-        self.tell(&id, ShardStep::Stopped, epoch, reason, None);
+        self.ctx
+            .report_step(&id, ShardStep::Stopped, epoch, reason, None);
         self.after_close(&id, then);
     }
 

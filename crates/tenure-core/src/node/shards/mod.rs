@@ -394,7 +394,7 @@ impl Node {
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = self.deny(awaiting_disclaimers)
+            && let Some(change) = self.ctx.deny(awaiting_disclaimers)
         {
             let not_before = self
                 .shards
@@ -502,7 +502,7 @@ impl Node {
             Close::Cancel => ShardStep::Cancelled,
         };
         if reason != Reason::Moving {
-            self.tell(id, step, epoch, reason, None);
+            self.ctx.report_step(id, step, epoch, reason, None);
         }
         self.ctx.timers.set(Timer::Stay(id.clone()), cut_at);
     }
@@ -551,7 +551,7 @@ impl Node {
         }
         self.shards.runs.insert(activation, id.clone());
         self.ctx.timers.clear(&Timer::Stay(id.clone()));
-        self.tell(
+        self.ctx.report_step(
             id,
             ShardStep::Loading,
             epoch,
@@ -671,7 +671,7 @@ impl Node {
                 .and_then(|r| r.history.last())
                 .map(|p| p.reason);
             match writing {
-                Some(Writing::Claim) => self.tell(
+                Some(Writing::Claim) => self.ctx.report_step(
                     &id,
                     ShardStep::Claimed,
                     epoch,
@@ -685,7 +685,8 @@ impl Node {
                         .shards
                         .get(&id)
                         .and_then(|r| r.assigned.clone());
-                    self.tell(&id, ShardStep::Released, epoch, reason, to);
+                    self.ctx
+                        .report_step(&id, ShardStep::Released, epoch, reason, to);
                 }
                 Some(Writing::Fail) => {
                     let quarantined = self
@@ -699,7 +700,8 @@ impl Node {
                     } else {
                         ShardStep::Released
                     };
-                    self.tell(&id, step, epoch, Reason::LoadFailed, None);
+                    self.ctx
+                        .report_step(&id, step, epoch, Reason::LoadFailed, None);
                 }
                 Some(writing) => self.tell_move(&id, &writing, epoch),
                 None => {}

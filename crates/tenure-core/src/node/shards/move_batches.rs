@@ -16,12 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, ShardId};
+use crate::ids::ShardId;
 use crate::keys::Key;
+use crate::node::Node;
 use crate::record::HeldByRouter;
 use crate::time::Time;
-
-use crate::node::Node;
 
 /// Maximum wait of a loaded shard for records of the same plan that are not seen yet.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -72,10 +71,10 @@ impl Node {
             // Those that are loaded may have waited for this one.
             self.ctx.changed.insert(Key::Shard(first.clone()));
         }
-        if let Some(shards) = self.session.held.get_mut(&id.keyspace) {
+        if let Some(shards) = self.ctx.held.get_mut(&id.keyspace) {
             shards.remove(&id.shard);
             if shards.is_empty() {
-                self.session.held.remove(&id.keyspace);
+                self.ctx.held.remove(&id.keyspace);
             }
         }
     }
@@ -84,7 +83,7 @@ impl Node {
     ///
     /// `limit` is when its load would have failed.
     pub(super) fn freezes_at(&mut self, id: &ShardId, mv: u64, more: bool, limit: Time) -> Time {
-        if self.shards.together.released.contains(id) || !self.is_routed(&id.keyspace) {
+        if self.shards.together.released.contains(id) || !self.ctx.is_routed(&id.keyspace) {
             return self.ctx.now;
         }
         let (now, timing) = (self.ctx.now, &self.ctx.config.timing);
@@ -129,17 +128,11 @@ impl Node {
 
     /// Says in the session which moves have loaded and wait for moves that are to come.
     fn tell_loaded(&mut self) {
-        let mut held: HeldByRouter = self.session.held.clone();
+        let mut held: HeldByRouter = self.ctx.held.clone();
         for (id, waiting) in self.shards.together.waiting.iter().filter(|(_, w)| w.more) {
             let shards = held.entry(id.keyspace.clone()).or_default();
             shards.insert(id.shard.clone(), waiting.mv);
         }
         self.hold(held);
-    }
-
-    /// Returns true if there is a live router of the keyspace.
-    fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
-        let mut sessions = self.ctx.view.sessions.iter();
-        sessions.any(|(_, s)| s.record.routes(keyspace))
     }
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
 use crate::machine::Close;
+use crate::node::Node;
 use crate::ownership::Transition;
 use crate::reason::Reason;
-use crate::record::{Move, MovePhase, Owner, Ownership, ShardRecord};
+use crate::record::{MovePhase, Owner, Ownership, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::decide::Decision;
 use super::{AfterClose, Phase, Readiness};
-use crate::node::{Life, Node};
 
 impl Node {
     /// The move by which a shard is given to another node; nothing if it can only be released.
@@ -30,7 +30,7 @@ impl Node {
         let Ownership::Owned { serving: true, .. } = record.ownership else {
             return None;
         };
-        if self.is_past_moving() {
+        if self.ctx.is_past_moving() {
             return None;
         }
         let to = self.target(id, to?)?;
@@ -40,7 +40,7 @@ impl Node {
         if self.ctx.now < not_before {
             return Some(Decision::WaitUntil(not_before));
         }
-        let mv = self.move_id();
+        let mv = self.ctx.move_id();
         Some(Decision::Write(Transition::BeginMove {
             id: mv,
             to,
@@ -64,24 +64,6 @@ impl Node {
         seat.takes().then(|| owner(seat.session))
     }
 
-    /// A number that no other move of any shard has.
-    pub(in crate::node) fn move_id(&mut self) -> u64 {
-        let nonce = self.ctx.nonce();
-        let writer = nonce.writer.0;
-        let spread = (writer >> 64) as u64 ^ writer as u64;
-        // In what JSON readers elsewhere can hold as a number.
-        (spread
-            .wrapping_add(nonce.n)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15))
-            >> 11
-    }
-
-    /// Whether a stopping node has given moves their time: what is left is released.
-    fn is_past_moving(&self) -> bool {
-        matches!(self.ctx.life, Life::Stopping)
-            && self.ctx.now >= self.ctx.stopping_since + self.ctx.config.timing.drain_timeout
-    }
-
     /// A shard of this node's own that is on the move, and whose gate is open or that is being loaded.
     pub(super) fn decide_moving(
         &mut self,
@@ -102,7 +84,7 @@ impl Node {
             stay.moving = Some(mv.id);
         }
         self.shards.leaving.insert(id.clone());
-        self.check_expired(mv.to.session);
+        self.ctx.check_expired(mv.to.session);
         let stay = self.shards.slots.get(id);
         let serving = stay.is_some_and(super::ShardSlot::is_serving);
         let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
@@ -112,22 +94,19 @@ impl Node {
             MovePhase::Sealed => return Decision::Nothing,
         };
         let too_old =
-            phase == MovePhase::Warming && (self.ctx.now >= limit || self.is_past_moving());
-        if !serving || unsealable || too_old || self.is_no_target(&mv) {
+            phase == MovePhase::Warming && (self.ctx.now >= limit || self.ctx.is_past_moving());
+        if !serving || unsealable || too_old || self.ctx.is_no_target(&mv) {
             return match writing {
                 true => Decision::Nothing,
                 false => self.cancel(id),
             };
         }
-        if phase == MovePhase::Freezing && (self.ctx.now >= limit || self.routers_hold(id, mv.id)) {
+        if phase == MovePhase::Freezing
+            && (self.ctx.now >= limit || self.ctx.routers_hold(id, mv.id))
+        {
             return Decision::Freeze(mv.id);
         }
         Decision::WaitUntil(limit)
-    }
-
-    /// Whether the target of a move can no longer take the shard.
-    fn is_no_target(&self, mv: &Move) -> bool {
-        self.ctx.ended(mv.to.session)
     }
 
     /// Calls a move off, unless that was just tried.
@@ -143,16 +122,6 @@ impl Node {
         Decision::Write(Transition::Cancel { failed: None })
     }
 
-    /// Whether every live router holds what comes for a shard on this move.
-    fn routers_hold(&self, id: &ShardId, mv: u64) -> bool {
-        if self.ctx.config.rules.broken_by(Mutant::SealWithoutRouters) {
-            return true;
-        }
-        let sessions = self.ctx.view.sessions.iter();
-        let mut routers = sessions.filter(|(_, seen)| seen.record.routes(&id.keyspace));
-        routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
-    }
-
     /// A shard whose gate is shut for a move.
     pub(super) fn decide_frozen(
         &mut self,
@@ -161,7 +130,7 @@ impl Node {
         mv: u64,
         limit: Time,
     ) -> Decision {
-        let record = match self.still_mine(id, epoch) {
+        let record = match self.ctx.still_mine(id, epoch) {
             Ok(record) => record,
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
@@ -172,7 +141,7 @@ impl Node {
         let target_gone = record
             .ownership
             .moving()
-            .is_some_and(|(mv, _)| self.is_no_target(mv));
+            .is_some_and(|(mv, _)| self.ctx.is_no_target(mv));
         if self.ctx.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
@@ -196,7 +165,7 @@ impl Node {
         mv: u64,
         limit: Time,
     ) -> Decision {
-        match self.still_mine(id, epoch) {
+        match self.ctx.still_mine(id, epoch) {
             Err(reason) => Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
             Ok(record) if !is_freezing(&record, mv) => {
                 Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate)
@@ -208,29 +177,12 @@ impl Node {
         }
     }
 
-    /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
-    fn still_mine(&self, id: &ShardId, epoch: Epoch) -> Result<Arc<ShardRecord>, Reason> {
-        if !self.ctx.may_own() {
-            return Err(Reason::LeaseLost);
-        }
-        let (seen, floor) = self.readable(id)?;
-        let record = Arc::clone(&seen.record);
-        if epoch.generation() < floor {
-            return Err(Reason::GenerationRaised);
-        }
-        let sealed = matches!(record.ownership, Ownership::Sealed { .. });
-        if !self.ctx.is_mine(&record) || record.epoch != epoch || sealed {
-            return Err(Reason::Superseded);
-        }
-        Ok(record)
-    }
-
     /// A shard that this node has sealed: its own again if its successor is gone, or does not come.
     pub(super) fn decide_sealed(&mut self, record: &ShardRecord, since: Time) -> Decision {
         let Some((mv, _)) = record.ownership.moving() else {
             return Decision::Nothing;
         };
-        self.check_expired(mv.to.session);
+        self.ctx.check_expired(mv.to.session);
         let limit = since + self.ctx.config.timing.take_timeout;
         let too_old = self.ctx.now >= limit;
         if !too_old && !self.ctx.ended(mv.to.session) {
@@ -305,7 +257,9 @@ impl Node {
     /// shard was assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
     fn rejects_move(&self, keyspace: &KeyspaceName, phase: MovePhase, owner_ended: bool) -> bool {
         let before_freeze = phase == MovePhase::Warming || owner_ended;
-        self.ctx.is_leaving() || !self.is_active() || before_freeze && self.is_cordoned(keyspace)
+        self.ctx.is_leaving()
+            || !self.ctx.is_active()
+            || before_freeze && self.is_cordoned(keyspace)
     }
 
     /// A shard that moves here and is being made ready.
@@ -319,7 +273,7 @@ impl Node {
         if !self.ctx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
-        let (record, floor) = match self.readable(id) {
+        let (record, floor) = match self.ctx.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
@@ -350,7 +304,7 @@ impl Node {
             return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
-            self.check_expired(owner.session);
+            self.ctx.check_expired(owner.session);
         }
         if self.ctx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
@@ -370,7 +324,7 @@ impl Node {
         let change = match (phase, step) {
             (MovePhase::Warming, Readiness::Loaded) => {
                 // An owner that stops waits for nothing that is to come.
-                let stops = |owner: &Owner| self.is_stopping(owner.session);
+                let stops = |owner: &Owner| self.ctx.is_stopping(owner.session);
                 let more = current.more && !record.owner().is_some_and(stops);
                 let at = self.freezes_at(id, mv, more, limit);
                 if self.ctx.now < at {

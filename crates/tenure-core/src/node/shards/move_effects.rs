@@ -2,14 +2,14 @@
 
 use crate::ids::{Epoch, ShardId};
 use crate::machine::{Action, ActivationId, Close};
+use crate::node::Node;
+use crate::node::timers::Timer;
 use crate::ownership::Transition;
 use crate::reason::Reason;
 use crate::rules::Mutant;
 use crate::telemetry::{NodeEvent, ShardStep};
 
 use super::{AfterClose, Phase, Readiness, Writing};
-use crate::node::Node;
-use crate::node::timers::Timer;
 
 impl Node {
     /// Begins to load a shard that another node serves.
@@ -33,7 +33,8 @@ impl Node {
         self.loads_ahead(id);
         self.shards.runs.insert(activation, id.clone());
         let me = Some(self.ctx.config.name.clone());
-        self.tell(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
+        self.ctx
+            .report_step(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
         self.ctx.out.push(Action::Warm {
             activation,
             shard: id.clone(),
@@ -107,7 +108,8 @@ impl Node {
         self.ctx.out.push(Action::Own { activation, epoch });
         self.ctx.out.push(Action::Open(activation));
         let me = Some(self.ctx.config.name.clone());
-        self.tell(id, ShardStep::Serving, epoch, Reason::Taken, me);
+        self.ctx
+            .report_step(id, ShardStep::Serving, epoch, Reason::Taken, me);
         self.look_at(id);
     }
 
@@ -165,7 +167,8 @@ impl Node {
             move_id: mv,
             cancel_at: cut_at,
         });
-        self.tell(id, ShardStep::Frozen, epoch, Reason::Moving, None);
+        self.ctx
+            .report_step(id, ShardStep::Frozen, epoch, Reason::Moving, None);
         self.ctx.timers.set(Timer::Stay(id.clone()), limit);
         if self.ctx.config.rules.broken_by(Mutant::SealWithoutDrain) {
             self.on_frozen(activation, mv);
@@ -191,7 +194,8 @@ impl Node {
         };
         self.ctx.timers.clear(&Timer::Stay(id.clone()));
         self.ctx.out.push(Action::Thaw(activation));
-        self.tell(id, ShardStep::Thawed, epoch, Reason::MoveAborted, None);
+        self.ctx
+            .report_step(id, ShardStep::Thawed, epoch, Reason::MoveAborted, None);
         self.look_at(id);
     }
 
@@ -295,14 +299,23 @@ impl Node {
             (Some(node), reason)
         });
         match writing {
-            Writing::Move => self.tell(id, ShardStep::MoveStarted, epoch, reason, target),
-            Writing::Seal => self.tell(id, ShardStep::Sealed, epoch, reason, target),
-            Writing::Take => self.tell(id, ShardStep::Taken, epoch, Reason::Taken, me),
+            Writing::Move => {
+                self.ctx
+                    .report_step(id, ShardStep::MoveStarted, epoch, reason, target)
+            }
+            Writing::Seal => self
+                .ctx
+                .report_step(id, ShardStep::Sealed, epoch, reason, target),
+            Writing::Take => self
+                .ctx
+                .report_step(id, ShardStep::Taken, epoch, Reason::Taken, me),
             Writing::Cancel => {
-                self.tell(id, ShardStep::Aborted, epoch, Reason::MoveAborted, None);
+                self.ctx
+                    .report_step(id, ShardStep::Aborted, epoch, Reason::MoveAborted, None);
             }
             Writing::Reclaim => {
-                self.tell(id, ShardStep::Reclaimed, epoch, Reason::TargetGone, me);
+                self.ctx
+                    .report_step(id, ShardStep::Reclaimed, epoch, Reason::TargetGone, me);
             }
             _ => {}
         }

@@ -41,7 +41,7 @@ impl Node {
             node: self,
             owns: self.ctx.may_own(),
             usual: matches!(self.ctx.life, Life::Running) && self.ctx.config.role == Role::Node,
-            keeps: self.is_active(),
+            keeps: self.ctx.is_active(),
             waits: self.is_waiting() || !self.shards.leaving.is_empty(),
             keyspace: None,
             live: Vec::new(),
