@@ -194,7 +194,7 @@ impl Node {
             return;
         };
         let last = planning.planned;
-        let shards = u32::try_from(self.shards.slots.len()).unwrap_or(u32::MAX);
+        let shards = u32::try_from(self.ctx.view.shards.len()).unwrap_or(u32::MAX);
         let wait = (self.ctx.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
         self.ctx
             .timers
