@@ -15,7 +15,8 @@ use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::claim_retry::Acquire;
-use super::membership::Seat;
+use super::context::Ctx;
+use super::membership::{Membership, Seat};
 use super::{Life, Node};
 
 /// What follows from the members and records; derived anew when they change.
@@ -303,7 +304,9 @@ impl Node {
         if self.ctx.now < self.ctx.unled_claim_at(record, since) {
             return false;
         }
-        self.unled_winner(id, record) == Some(&self.ctx.config.name)
+        self.assignment
+            .unled_winner(&mut self.ctx, &self.membership, id, record)
+            == Some(&self.ctx.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
@@ -313,7 +316,10 @@ impl Node {
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Reason)> {
         let coordinated = self.ctx.is_coordinated(&id.keyspace);
-        let planned = self.planned_away(id, record).filter(|_| coordinated);
+        let planned = self
+            .assignment
+            .planned_away(&mut self.ctx, &self.membership, id, record)
+            .filter(|_| coordinated);
         if matches!(self.ctx.life, Life::Stopping) {
             let to = planned.or_else(|| self.winner_without_me(id, record));
             return Some((to, Reason::NodeStopping));
@@ -552,5 +558,53 @@ impl Node {
             plan.give = mine.into_iter().cloned().zip(give).collect();
         }
         plan
+    }
+}
+
+impl Assignment {
+    /// Whether what a leader planned for a shard that this node has, says that another should have it.
+    pub(super) fn planned_away(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<NodeName> {
+        let intended = record.assigned.as_ref()?;
+        let seat = membership.of(&id.keyspace).seat(intended)?;
+        let fits = *intended != cx.config.name && seat.takes();
+        (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())
+    }
+
+    /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
+    pub(super) fn unled_winner<'a>(
+        &self,
+        cx: &Ctx,
+        membership: &'a Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<&'a NodeName> {
+        let keyspace = cx.view.keyspaces.get(&id.keyspace)?;
+        let labels = &keyspace.planning.required_labels;
+        let fits = |name: &NodeName, forgiving: bool| {
+            let Some((session, node)) = cx.present(name, &id.keyspace) else {
+                return false;
+            };
+            let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
+            let room = node
+                .capacity
+                .is_none_or(|most| cx.owned_by(session) < most as usize);
+            let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
+            let failed = record.was_failed_by(session) && !forgiving;
+            labelled && room && !pinned_elsewhere && !failed
+        };
+        // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
+        // says why.
+        let best = |forgiving| {
+            let ranking = &membership.of(&id.keyspace).ranking;
+            let winner = ranking.winner(id, |name| fits(name, forgiving));
+            winner.filter(|name| fits(name, forgiving))
+        };
+        best(false).or_else(|| best(true))
     }
 }

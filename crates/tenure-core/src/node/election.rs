@@ -9,15 +9,16 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
+use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
 
+use super::context::Ctx;
+use super::membership::Membership;
 use super::plan_writer::Planning;
 use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node};
 
 /// What a node knows of leading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,60 +37,46 @@ enum Leadership {
     Open { expect: Expect, term: u64 },
 }
 
-impl Node {
+impl Leader {
     /// Whether this node leads now: by the record, and by its own clock.
-    pub(super) fn leads(&self) -> bool {
-        self.leader.planning.is_some() && self.holds_leadership() && self.may_lead()
-    }
-
-    fn holds_leadership(&self) -> bool {
-        let me = self.ctx.session();
-        self.ctx
-            .view
-            .leader
-            .get(&())
-            .is_some_and(|l| Some(l.session) == me && !l.resigned)
-    }
-
-    fn may_lead(&self) -> bool {
-        let candidate = matches!(self.ctx.config.role, Role::Node | Role::Planner);
-        candidate && matches!(self.ctx.life, Life::Running) && self.ctx.may_own()
+    pub(super) fn leads(&self, cx: &Ctx) -> bool {
+        self.planning.is_some() && cx.holds_leadership() && cx.may_lead()
     }
 
     /// Takes or leaves the office, as the records say.
-    pub(super) fn look_at_leader(&mut self) {
-        if let Some(record) = self.ctx.view.leader.get(&()) {
+    pub(super) fn look_at_leader(&mut self, cx: &mut Ctx, membership: &Membership) {
+        if let Some(record) = cx.view.leader.get(&()) {
             let term = record.term;
-            self.leader.highest.term = self.leader.highest.term.max(term);
+            self.highest.term = self.highest.term.max(term);
         }
-        if !self.holds_leadership() || !self.may_lead() {
-            self.stop_leading();
+        if !cx.holds_leadership() || !cx.may_lead() {
+            self.stop_leading(cx);
         }
-        if !self.may_lead() || !self.ctx.has_coordinated() {
+        if !cx.may_lead() || !cx.has_coordinated() {
             return;
         }
-        if self.holds_leadership() {
-            return self.start_leading();
+        if cx.holds_leadership() {
+            return self.start_leading(cx);
         }
-        if let Leadership::Open { .. } = self.office() {
+        if let Leadership::Open { .. } = self.office(cx) {
             // One after the other, so that not all of them write.
-            let turn = self.ctx.config.timing.ttl / 100 * self.turn();
-            self.ctx.timers.set_sooner(Timer::Lead, self.ctx.now + turn);
+            let turn = cx.config.timing.ttl / 100 * self.turn(cx, membership);
+            cx.timers.set_sooner(Timer::Lead, cx.now + turn);
         }
     }
 
     /// This node's place among the candidates, up to a few.
-    fn turn(&self) -> u32 {
-        let place = self.membership.members.iter();
+    fn turn(&self, cx: &Ctx, membership: &Membership) -> u32 {
+        let place = membership.members.iter();
         let place = place
-            .take_while(|m| m.name != self.ctx.config.name)
+            .take_while(|m| m.name != cx.config.name)
             .take(5)
             .count();
         u32::try_from(place).unwrap_or(5)
     }
 
-    fn office(&mut self) -> Leadership {
-        let cell = self.ctx.view.leader.cell(&()).cloned();
+    fn office(&mut self, cx: &mut Ctx) -> Leadership {
+        let cell = cx.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
             // A newer version's leader is nobody's to judge.
@@ -100,54 +87,54 @@ impl Node {
             Some(KeyState::Damaged { version, .. }) => (Expect::Version(version), 0),
             Some(KeyState::Present(seen)) => {
                 let record = &seen.record;
-                let left = record.resigned || self.ctx.ended(record.session);
+                let left = record.resigned || cx.ended(record.session);
                 if !left {
-                    self.ctx.check_expired(record.session);
+                    cx.check_expired(record.session);
                     return Leadership::Taken;
                 }
                 (Expect::Version(seen.version), record.term)
             }
         };
-        let raised = u64::from(!self.ctx.config.rules.broken_by(Mutant::TermKept));
-        let term = term.max(self.leader.highest.term) + raised;
+        let raised = u64::from(!cx.config.rules.broken_by(Mutant::TermKept));
+        let term = term.max(self.highest.term) + raised;
         Leadership::Open { expect, term }
     }
 
     /// Tries to take the office, if it can still be had.
-    pub(super) fn try_become_leader(&mut self) {
+    pub(super) fn try_become_leader(&mut self, cx: &mut Ctx) {
         let standing = |p: &Pending| {
             matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
                 if *purpose == WritePurpose::Lead)
         };
-        if !self.may_lead()
-            || !self.ctx.has_coordinated()
-            || self.holds_leadership()
-            || self.ctx.requests.values().any(standing)
+        if !cx.may_lead()
+            || !cx.has_coordinated()
+            || cx.holds_leadership()
+            || cx.requests.values().any(standing)
         {
             return;
         }
-        let (Leadership::Open { expect, term }, Some(session)) =
-            (self.office(), self.ctx.session())
+        let (Leadership::Open { expect, term }, Some(session)) = (self.office(cx), cx.session())
         else {
             return;
         };
-        self.put_leader(expect, term, session, false, WritePurpose::Lead);
+        self.put_leader(cx, expect, term, session, false, WritePurpose::Lead);
     }
 
     fn put_leader(
         &mut self,
+        cx: &mut Ctx,
         expect: Expect,
         term: u64,
         session: SessionId,
         resigned: bool,
         purpose: WritePurpose,
     ) {
-        let nonce = self.ctx.nonce();
-        let old = self.ctx.view.leader.get(&());
+        let nonce = cx.nonce();
+        let old = cx.view.leader.get(&());
         let head = match old {
             Some(old) => old.head.next(nonce),
             None => Head {
-                rev: self.ctx.view.fresh_rev(&Key::Leader),
+                rev: cx.view.fresh_rev(&Key::Leader),
                 ..Head::first(nonce)
             },
         };
@@ -156,51 +143,51 @@ impl Node {
             head,
             term,
             session,
-            node: self.ctx.config.name.clone(),
+            node: cx.config.name.clone(),
             resigned,
             unknown,
         };
         let record = Record::Leader(Arc::new(record));
-        self.ctx.put(Key::Leader, expect, record, purpose);
+        cx.put(Key::Leader, expect, record, purpose);
     }
 
-    pub(super) fn on_stood(&mut self, outcome: Settled) {
+    pub(super) fn on_stood(&mut self, cx: &mut Ctx, membership: &Membership, outcome: Settled) {
         if matches!(outcome, Settled::Failed { .. }) {
-            let again = self.ctx.later(self.ctx.config.timing.renew_retry_interval);
-            self.ctx.timers.set(Timer::Lead, again);
+            let again = cx.later(cx.config.timing.renew_retry_interval);
+            cx.timers.set(Timer::Lead, again);
         }
-        self.look_at_leader();
+        self.look_at_leader(cx, membership);
     }
 
-    fn start_leading(&mut self) {
-        if self.leader.planning.is_some() {
+    fn start_leading(&mut self, cx: &mut Ctx) {
+        if self.planning.is_some() {
             return;
         }
-        let term = self.ctx.view.leader.get(&()).map_or(0, |l| l.term);
-        self.leader.planning = Some(Planning::new(term, self.leader.highest.seq));
-        self.ctx.note(NodeEvent::LeadershipAcquired { term });
-        self.plan_soon();
+        let term = cx.view.leader.get(&()).map_or(0, |l| l.term);
+        self.planning = Some(Planning::new(term, self.highest.seq));
+        cx.note(NodeEvent::LeadershipAcquired { term });
+        self.plan_soon(cx);
     }
 
-    pub(super) fn stop_leading(&mut self) {
-        if let Some(planning) = self.leader.planning.take() {
-            self.ctx.timers.clear(&Timer::Plan);
-            self.ctx.note(NodeEvent::LeadershipLost {
+    pub(super) fn stop_leading(&mut self, cx: &mut Ctx) {
+        if let Some(planning) = self.planning.take() {
+            cx.timers.clear(&Timer::Plan);
+            cx.note(NodeEvent::LeadershipLost {
                 term: planning.term(),
             });
         }
     }
 
     /// Gives up the office, so that a standby need not wait: a stopping leader deletes nothing and says so at once.
-    pub(super) fn resign_leadership(&mut self) {
-        if !self.holds_leadership() {
+    pub(super) fn resign_leadership(&mut self, cx: &mut Ctx) {
+        if !cx.holds_leadership() {
             return;
         }
-        if let Some(seen) = self.ctx.view.leader.seen(&()).cloned() {
+        if let Some(seen) = cx.view.leader.seen(&()).cloned() {
             let (term, session) = (seen.record.term, seen.record.session);
             let expect = Expect::Version(seen.version);
-            self.put_leader(expect, term, session, true, WritePurpose::Unimportant);
+            self.put_leader(cx, expect, term, session, true, WritePurpose::Unimportant);
         }
-        self.stop_leading();
+        self.stop_leading(cx);
     }
 }

@@ -302,7 +302,7 @@ impl Node {
             self.watch_session(id);
         }
         if gone {
-            self.look_at_leader();
+            self.leader.look_at_leader(&mut self.ctx, &self.membership);
             // What the ended session had can be had now, whether or not it was a member.
             self.assignment.derived.all_stale();
             self.ctx.scan_all = true;
@@ -384,7 +384,7 @@ impl Node {
             self.membership.turn = self.ctx.config.timing.ttl / 100 * place;
             self.membership.members = members;
         }
-        self.plan_soon();
+        self.leader.plan_soon(&mut self.ctx);
         if changed.is_empty() {
             return;
         }

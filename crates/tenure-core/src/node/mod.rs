@@ -269,13 +269,13 @@ impl Node {
                 self.resolve_unsure();
                 self.apply_own_record();
             }
-            Timer::Lead => self.try_become_leader(),
+            Timer::Lead => self.leader.try_become_leader(&mut self.ctx),
             Timer::PauseEnd => {
                 if move_pause::end_pause(&mut self.ctx) {
-                    self.plan_soon();
+                    self.leader.plan_soon(&mut self.ctx);
                 }
             }
-            Timer::Plan => self.plan(),
+            Timer::Plan => self.leader.plan(&mut self.ctx, &self.membership),
             Timer::Stop => self.finish_stop(true),
         }
     }
@@ -307,16 +307,16 @@ impl Node {
                     let record = Arc::clone(&seen.record);
                     move_pause::apply_cluster(&mut self.ctx, &record);
                 }
-                self.plan_soon();
+                self.leader.plan_soon(&mut self.ctx);
             }
-            Key::Leader => self.look_at_leader(),
+            Key::Leader => self.leader.look_at_leader(&mut self.ctx, &self.membership),
             Key::Session(id) => {
                 self.note_peer_alive(*id);
                 self.on_session_changed(*id);
                 let session = self.ctx.view.sessions.get(id);
                 if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
                     // Moves that have loaded leave room for others.
-                    self.plan_soon();
+                    self.leader.plan_soon(&mut self.ctx);
                 }
             }
             Key::Node(name) => {
@@ -334,7 +334,7 @@ impl Node {
                 }
                 self.refresh_members();
                 // A cordon changes no member, and a plan nevertheless.
-                self.plan_soon();
+                self.leader.plan_soon(&mut self.ctx);
             }
             Key::Keyspace(name) => {
                 if let Some(record) = self.ctx.view.keyspaces.get(name) {
@@ -343,13 +343,13 @@ impl Node {
                 }
                 self.assignment.derived.stale(name);
                 self.ctx.scan_all = true;
-                self.look_at_leader();
-                self.plan_soon();
+                self.leader.look_at_leader(&mut self.ctx, &self.membership);
+                self.leader.plan_soon(&mut self.ctx);
             }
             Key::Shard(id) => {
                 self.restore_later(id);
                 self.tell_owner(id);
-                self.plan_soon();
+                self.leader.plan_soon(&mut self.ctx);
                 if self.ctx.own_node.mode == NodeMode::Draining {
                     let soon = self.ctx.now + self.ctx.config.timing.renew_retry_interval;
                     self.ctx.timers.set_sooner(Timer::OwnRecord, soon);

@@ -10,7 +10,7 @@ use crate::machine::Expect;
 use crate::members;
 use crate::members::UnservedReason;
 use crate::ownership::Transition;
-use crate::plan::Live;
+use crate::plan::{Live, NodeState};
 use crate::reason::Reason;
 use crate::record::{
     AssignedBy, Damage, KeyspaceKind, Move, NodeMode, NodeRecord, Ownership, Role, SessionRecord,
@@ -353,6 +353,25 @@ impl Ctx {
 
     pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
         Live::new(&self.view, &|_| false).is_referred_to(session)
+    }
+
+    pub(super) fn holds_leadership(&self) -> bool {
+        let me = self.session();
+        self.view
+            .leader
+            .get(&())
+            .is_some_and(|l| Some(l.session) == me && !l.resigned)
+    }
+
+    pub(super) fn may_lead(&self) -> bool {
+        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
+        candidate && matches!(self.life, Life::Running) && self.may_own()
+    }
+
+    /// Whether a node is there and may be given shards of a keyspace.
+    pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
+        let node = members::participant(&self.view, name, keyspace);
+        node.is_some_and(|node| node.state == NodeState::Active)
     }
 }
 

@@ -515,7 +515,7 @@ impl Node {
             return;
         }
         self.ctx.note(NodeEvent::Lease { from, to });
-        self.look_at_leader();
+        self.leader.look_at_leader(&mut self.ctx, &self.membership);
         if to == LeasePhase::Detached {
             self.cut_all(Reason::LeaseLost);
         }
@@ -550,7 +550,7 @@ impl Node {
             return;
         };
         self.cut_all(reason);
-        self.stop_leading();
+        self.leader.stop_leading(&mut self.ctx);
         self.ctx.timers.clear(&Timer::Renew);
         self.ctx.timers.clear(&Timer::Lease);
         self.ctx.note(NodeEvent::SessionLost {

@@ -14,7 +14,7 @@ impl Node {
     pub(super) fn begin_stop(&mut self) {
         match self.ctx.life {
             Life::Running => {
-                self.resign_leadership();
+                self.leader.resign_leadership(&mut self.ctx);
                 self.ctx.life = Life::Stopping;
                 self.ctx.stopping_since = self.ctx.now;
                 let limit = self.ctx.config.timing.drain_timeout + self.ctx.config.timing.ttl;

@@ -141,7 +141,7 @@ impl Node {
             self.ctx.list();
         }
         self.look_at_every_shard();
-        self.look_at_leader();
+        self.leader.look_at_leader(&mut self.ctx, &self.membership);
         self.begin_ready();
     }
 

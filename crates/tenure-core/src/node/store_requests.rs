@@ -357,7 +357,8 @@ impl Node {
 
     fn write_failed(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
         if let WritePurpose::Plan(shard) = purpose {
-            self.on_plan_write_failed(shard, failure);
+            self.leader
+                .on_plan_write_failed(&mut self.ctx, shard, failure);
         }
     }
 
@@ -376,8 +377,10 @@ impl Node {
             }
             WritePurpose::Keyspace | WritePurpose::Restore => self.on_restore_settled(outcome),
             WritePurpose::Resign => self.on_resigned(outcome),
-            WritePurpose::Lead => self.on_stood(outcome),
-            WritePurpose::Plan(shard) => self.on_planned(&shard, outcome),
+            WritePurpose::Lead => self
+                .leader
+                .on_stood(&mut self.ctx, &self.membership, outcome),
+            WritePurpose::Plan(shard) => self.leader.on_planned(&mut self.ctx, &shard, outcome),
             WritePurpose::OwnRecord => {
                 self.on_around_settled(matches!(outcome, Settled::Failed { .. }))
             }

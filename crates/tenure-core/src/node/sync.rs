@@ -151,7 +151,7 @@ impl Node {
             .map(|(name, k)| (name.clone(), k.record.generation));
         self.ctx.store_replaced = Some(generations.collect());
         self.cut_all(Reason::StoreReplaced);
-        self.stop_leading();
+        self.leader.stop_leading(&mut self.ctx);
         self.ctx.own = None;
         // Answers of the store that was there before must not get into the new view.
         self.ctx.requests.clear();
@@ -210,8 +210,8 @@ impl Node {
         self.keep_name();
         self.keep_cluster();
         self.ask_after_neighbours();
-        self.look_at_leader();
-        self.plan_soon();
+        self.leader.look_at_leader(&mut self.ctx, &self.membership);
+        self.leader.plan_soon(&mut self.ctx);
         self.ctx.read(Key::Node(self.ctx.config.name.clone()));
         let config = Arc::clone(&self.ctx.config);
         for name in config.keyspaces.keys() {
