@@ -264,7 +264,7 @@ impl Node {
             Timer::Acquire => self.retry_acquire(),
             Timer::Absent => {}
             Timer::Look => self.look_on(),
-            Timer::Restore => self.restore_lost(),
+            Timer::Restore => self.recovery.restore_lost(&mut self.ctx),
             Timer::OwnRecord => {
                 self.resolve_unsure();
                 self.apply_own_record();
@@ -347,7 +347,7 @@ impl Node {
                 self.leader.plan_soon(&mut self.ctx);
             }
             Key::Shard(id) => {
-                self.restore_later(id);
+                self.ctx.restore_later(id);
                 self.tell_owner(id);
                 self.leader.plan_soon(&mut self.ctx);
                 if self.ctx.own_node.mode == NodeMode::Draining {

@@ -22,6 +22,7 @@ use crate::view::{KeyState, Versioned};
 
 use super::Life;
 use super::context::Ctx;
+use super::timers::Timer;
 
 impl Ctx {
     /// Returns `true` if a session is proven to be over. Once true, this never changes.
@@ -372,6 +373,37 @@ impl Ctx {
     pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
         let node = members::participant(&self.view, name, keyspace);
         node.is_some_and(|node| node.state == NodeState::Active)
+    }
+
+    /// Sees to it that a shard record that has become unreadable is restored in time.
+    pub(super) fn restore_later(&mut self, id: &ShardId) {
+        if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
+            let at = self.restore_at(*since);
+            self.timers.set_sooner(Timer::Restore, at);
+        }
+    }
+
+    /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
+    pub(super) fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
+        let rules = self.config.rules;
+        match cell {
+            KeyState::Damaged {
+                damage: damage @ Damage::Corrupt(_),
+                since,
+                version,
+            } => {
+                let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
+                let at = match at_once && !damage.is_placeholder() {
+                    true => *since,
+                    false => self.restore_at(*since),
+                };
+                Some((*since, at, Expect::Version(version.clone())))
+            }
+            KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
+                Some((*since, self.restore_at(*since), Expect::Absent))
+            }
+            _ => None,
+        }
     }
 }
 

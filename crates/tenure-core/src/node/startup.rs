@@ -206,7 +206,7 @@ impl Node {
                 let mut record = (*seen.record).clone();
                 record.head = record.head.next(nonce);
                 record.longest_ttl = record.longest_ttl.max(ttl);
-                self.raise_listed(&mut record);
+                self.recovery.raise_listed(&mut record);
                 let expect = Expect::Version(seen.version.clone());
                 self.boot_put(Key::Cluster, expect, Record::Cluster(Arc::new(record)));
                 Ok(Next::Wait)
@@ -287,11 +287,10 @@ impl Node {
     fn create_keyspace(&mut self, name: &KeyspaceName, wanted: &KeyspaceConfig) -> Next {
         let key = Key::Keyspace(name.clone());
         let removed = self.ctx.view.keyspaces.get(name).is_some_and(|k| k.deleted);
-        let fresh = self
-            .recovery
-            .drawn
-            .get(name)
-            .map_or(self.known_generation(name) == 0, |drawn| drawn.fresh);
+        let fresh = self.recovery.drawn.get(name).map_or(
+            self.recovery.known_generation(&mut self.ctx, name) == 0,
+            |drawn| drawn.fresh,
+        );
         let mut since = Time::ZERO;
         if !removed && !fresh {
             if self.ctx.view.keyspaces.cell(name).is_none() {
@@ -318,7 +317,11 @@ impl Node {
             if !absent.is_empty() {
                 for id in absent {
                     self.count_under_way();
-                    self.put_placeholder(Key::Shard(id), WritePurpose::Boot);
+                    self.recovery.put_placeholder(
+                        &mut self.ctx,
+                        Key::Shard(id),
+                        WritePurpose::Boot,
+                    );
                 }
                 return Next::Wait;
             }
@@ -331,9 +334,12 @@ impl Node {
         }
         let at = |node: &Self| node.recovery.drawn.get(name).map(|drawn| drawn.at);
         let before = at(self);
-        let Some(generation) =
-            self.draw_generation(name, since, WritePurpose::BootGeneration(name.clone()))
-        else {
+        let Some(generation) = self.recovery.draw_generation(
+            &mut self.ctx,
+            name,
+            since,
+            WritePurpose::BootGeneration(name.clone()),
+        ) else {
             if at(self) != before {
                 self.count_under_way();
             }
@@ -349,7 +355,8 @@ impl Node {
                 self.count_under_way();
                 let version = self.ctx.view.version(&Key::Shard(id.clone()));
                 let expect = version.map_or(Expect::Absent, Expect::Version);
-                self.put_restored(
+                self.recovery.put_restored(
+                    &mut self.ctx,
                     id,
                     expect,
                     generation,
@@ -361,7 +368,14 @@ impl Node {
         }
         self.count_under_way();
         let floor = if fresh { 0 } else { generation };
-        self.put_keyspace(name, wanted, generation, floor, WritePurpose::Boot);
+        self.recovery.put_keyspace(
+            &mut self.ctx,
+            name,
+            wanted,
+            generation,
+            floor,
+            WritePurpose::Boot,
+        );
         Next::Wait
     }
 

@@ -368,14 +368,18 @@ impl Node {
             WritePurpose::ExpireSession(session) => self.on_judged(session, outcome),
             WritePurpose::Stay(shard) => self.on_stay_settled(shard, outcome),
             WritePurpose::Generation(name) => {
-                self.on_generation_drawn(&name, &outcome);
-                self.on_restore_settled(outcome);
+                self.recovery
+                    .on_generation_drawn(&mut self.ctx, &name, &outcome);
+                self.recovery.on_restore_settled(&mut self.ctx, outcome);
             }
             WritePurpose::BootGeneration(name) => {
-                self.on_generation_drawn(&name, &outcome);
+                self.recovery
+                    .on_generation_drawn(&mut self.ctx, &name, &outcome);
                 self.on_boot_settled(outcome);
             }
-            WritePurpose::Keyspace | WritePurpose::Restore => self.on_restore_settled(outcome),
+            WritePurpose::Keyspace | WritePurpose::Restore => {
+                self.recovery.on_restore_settled(&mut self.ctx, outcome)
+            }
             WritePurpose::Resign => self.on_resigned(outcome),
             WritePurpose::Lead => self
                 .leader
@@ -403,7 +407,7 @@ impl Node {
             return self.ctx.view.forget_session(id);
         }
         if self.ctx.view.miss(self.ctx.now, &key, mark) {
-            self.on_missing(&key);
+            self.recovery.on_missing(&mut self.ctx, &key);
             self.ctx.changed.insert(key);
         }
     }

@@ -207,8 +207,8 @@ impl Node {
                 Pending::Revision { asked_at },
             );
         }
-        self.keep_name();
-        self.keep_cluster();
+        self.recovery.keep_name(&mut self.ctx);
+        self.recovery.keep_cluster(&mut self.ctx);
         self.ask_after_neighbours();
         self.leader.look_at_leader(&mut self.ctx, &self.membership);
         self.leader.plan_soon(&mut self.ctx);
