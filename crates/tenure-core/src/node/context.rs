@@ -23,7 +23,7 @@ use super::move_pause::MovePause;
 use super::renewal::OwnSession;
 use super::store_requests::{Pending, WritePurpose};
 use super::sync::StoreProgress;
-use super::timers::Timers;
+use super::timers::{Timer, Timers};
 use super::{Life, NodeConfig, sets};
 
 /// State that every part of a node reads, and the outputs of the current step.
@@ -380,5 +380,24 @@ impl Ctx {
 
     pub(super) fn store_differs(&self, store: &str) -> bool {
         self.started && self.view.cluster.get(&()).is_some_and(|c| c.store != store)
+    }
+
+    /// Sets the moves for which requests are held. New ones are reported at once, because owners wait for them: the renewal that
+    /// reports them follows in the same step, or after the renewal in progress.
+    pub(super) fn hold(&mut self, held: HeldByRouter) {
+        if self.held == held {
+            return;
+        }
+        // No process waits for a report of moves that are no longer held: the next renewal contains it.
+        let news = held.iter().any(|(keyspace, shards)| {
+            let told = self.held.get(keyspace);
+            shards
+                .iter()
+                .any(|(shard, mv)| told.and_then(|told| told.get(shard)) != Some(mv))
+        });
+        self.held = held;
+        if news && self.my_session().is_some_and(|own| !own.busy) {
+            self.timers.set(Timer::Renew, self.now);
+        }
     }
 }

@@ -243,7 +243,7 @@ impl Node {
             } => self.on_trouble(activation, trouble),
             Event::Cost { activation, cost } => self.on_load_told(activation, cost),
             Event::Drained(activation) => self.on_drained(activation),
-            Event::Hold(held) => self.hold(held),
+            Event::Hold(held) => self.ctx.hold(held),
             Event::Progress(at) => self.session.progress = self.session.progress.max(at),
             Event::Stop => self.begin_stop(),
         }

@@ -269,23 +269,6 @@ impl Node {
         }
     }
 
-    /// A router holds other shards than before: owners wait to hear of it.
-    pub(super) fn hold(&mut self, held: HeldByRouter) {
-        if self.ctx.held != held {
-            // Nobody waits to hear of what is no longer held: the next renewal says it.
-            let news = held.iter().any(|(keyspace, shards)| {
-                let told = self.ctx.held.get(keyspace);
-                shards
-                    .iter()
-                    .any(|(shard, mv)| told.and_then(|told| told.get(shard)) != Some(mv))
-            });
-            self.ctx.held = held;
-            if news {
-                self.renew();
-            }
-        }
-    }
-
     /// Whether what the session says is held is not what is held.
     fn tells_old_news(&self) -> bool {
         let told = self.ctx.own.as_ref().map(|h| &h.record.held);

@@ -133,6 +133,6 @@ impl Node {
             let shards = held.entry(id.keyspace.clone()).or_default();
             shards.insert(id.shard.clone(), waiting.mv);
         }
-        self.hold(held);
+        self.ctx.hold(held);
     }
 }
