@@ -225,7 +225,7 @@ impl Node {
         if self.ctx.now < at {
             self.watch_session(id);
         } else if self.ctx.ended(id) {
-            self.assignment.derived.all_stale();
+            self.assignment.all_stale();
             self.ctx.scan_all = true;
         } else if !heard && self.ctx.config.role != Role::Shadow {
             let key = Key::Session(id);
@@ -304,7 +304,7 @@ impl Node {
         if gone {
             self.leader.look_at_leader(&mut self.ctx, &self.membership);
             // What the ended session had can be had now, whether or not it was a member.
-            self.assignment.derived.all_stale();
+            self.assignment.all_stale();
             self.ctx.scan_all = true;
         }
         self.refresh_members();
@@ -389,8 +389,8 @@ impl Node {
             return;
         }
         for (keyspace, group) in changed {
-            self.assignment.derived.new_ranking(&keyspace);
-            self.assignment.derived.stale(&keyspace);
+            self.assignment.new_ranking(&keyspace);
+            self.assignment.stale(&keyspace);
             self.membership.groups.insert(keyspace, group);
         }
         self.ctx.scan_all = true;

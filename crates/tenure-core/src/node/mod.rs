@@ -179,7 +179,7 @@ impl Node {
     pub fn waiting(&self) -> Waiting {
         let mut waiting = Waiting::default();
         let mut blocked: Option<(&KeyspaceName, Option<UnservedReason>)> = None;
-        for (_, since) in self.assignment.acquire.waiting() {
+        for (_, since) in self.shards.retries.waiting() {
             waiting.held_elsewhere += 1;
             waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.ctx.now.since(since));
         }
@@ -258,10 +258,10 @@ impl Node {
             Timer::Stay(shard) => self.look_at(&shard),
             Timer::Tick => self.on_tick(),
             Timer::Rebalance => {
-                self.assignment.derived.all_stale();
+                self.assignment.all_stale();
                 self.ctx.scan_all = true;
             }
-            Timer::Acquire => self.retry_acquire(),
+            Timer::Acquire => self.shards.retries.retry_acquire(&mut self.ctx),
             Timer::Absent => {}
             Timer::Look => self.look_on(),
             Timer::Restore => self.recovery.restore_lost(&mut self.ctx),
@@ -341,7 +341,7 @@ impl Node {
                     let known = self.recovery.generations.entry(name.clone()).or_default();
                     *known = (*known).max(record.generation);
                 }
-                self.assignment.derived.stale(name);
+                self.assignment.stale(name);
                 self.ctx.scan_all = true;
                 self.leader.look_at_leader(&mut self.ctx, &self.membership);
                 self.leader.plan_soon(&mut self.ctx);
@@ -354,8 +354,8 @@ impl Node {
                     let soon = self.ctx.now + self.ctx.config.timing.renew_retry_interval;
                     self.ctx.timers.set_sooner(Timer::OwnRecord, soon);
                 }
-                if self.assignment.derived.depends_on_shards(&id.keyspace) {
-                    self.assignment.derived.stale(&id.keyspace);
+                if self.assignment.depends_on_shards(&id.keyspace) {
+                    self.assignment.stale(&id.keyspace);
                     self.ctx.scan_all = true;
                 }
                 self.look_at(id);

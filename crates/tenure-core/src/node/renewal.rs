@@ -9,9 +9,7 @@ use crate::keys::Key;
 use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
 use crate::reason::Reason;
-use crate::record::{
-    BootClock, Damage, FORMAT, Head, HeldByRouter, Record, SessionRecord, Unknown,
-};
+use crate::record::{BootClock, Damage, FORMAT, Head, Record, SessionRecord, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;

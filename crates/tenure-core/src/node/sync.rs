@@ -224,8 +224,8 @@ impl Node {
         for id in self.shards.doubtful.keys().cloned().collect::<Vec<_>>() {
             self.ctx.read(Key::Shard(id));
         }
-        self.assignment.derived.all_stale();
-        self.renew_retries();
+        self.assignment.all_stale();
+        self.shards.retries.renew_retries(&mut self.ctx);
         self.ctx.timers.set_sooner(Timer::Restore, self.ctx.now);
         self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
         self.sweep();

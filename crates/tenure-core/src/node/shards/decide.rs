@@ -135,7 +135,9 @@ impl Node {
                 AfterClose::Release { to: None, reason },
             );
         }
-        if let Some((to, reason)) = self.release_target(id, &record)
+        if let Some((to, reason)) =
+            self.assignment
+                .release_target(&mut self.ctx, &self.membership, id, &record)
             && (reason != Reason::Rebalance
                 || self.shards.leaving.len() < self.ctx.config.timing.release_batch)
         {
@@ -190,7 +192,7 @@ impl Node {
             return Decision::Nothing;
         }
         let Ok((seen, floor)) = self.ctx.readable(id) else {
-            self.wait_for(id, false);
+            self.shards.retries.wait_for(&mut self.ctx, id, false);
             return self.decide_unreadable(id);
         };
         let (record, since) = (Arc::clone(&seen.record), seen.since);
@@ -199,7 +201,7 @@ impl Node {
             return self.decide_sealed(&record, since);
         }
         if self.ctx.is_mine(&record) {
-            self.wait_for(id, false);
+            self.shards.retries.wait_for(&mut self.ctx, id, false);
             if record.epoch.generation() < floor {
                 return Decision::Write(Transition::Claim);
             }
@@ -215,13 +217,18 @@ impl Node {
                 return self.decide_seal_again(id, &record);
             }
             if barred && !reopens {
-                let given = self.release_target(id, &record).and_then(|(to, _)| to);
+                let given = self
+                    .assignment
+                    .release_target(&mut self.ctx, &self.membership, id, &record)
+                    .and_then(|(to, _)| to);
                 return Decision::Write(Transition::Release {
                     to: given.or_else(|| record.assigned.clone()),
                     reason: Reason::Rebalance,
                 });
             }
-            if let Some((to, reason)) = self.release_target(id, &record)
+            if let Some((to, reason)) =
+                self.assignment
+                    .release_target(&mut self.ctx, &self.membership, id, &record)
                 && record.ownership.moving().is_none()
             {
                 return Decision::Write(Transition::Release { to, reason });
@@ -250,13 +257,16 @@ impl Node {
         {
             return Decision::Write(change);
         }
-        let wanted = !self.ctx.is_leaving() && self.should_take(id, &record);
+        let wanted = !self.ctx.is_leaving()
+            && self
+                .assignment
+                .should_take(&mut self.ctx, &self.membership, id, &record);
         let live_owner = record.owner().is_some_and(|o| !self.ctx.ended(o.session));
         let deaf = self.ctx.from_watch && !self.ctx.config.timing.claim_watch_enabled;
-        self.wait_for(
-            id,
-            wanted && (live_owner || deaf) && self.ctx.config.role == Role::Node,
-        );
+        let held_elsewhere = wanted && (live_owner || deaf) && self.ctx.config.role == Role::Node;
+        self.shards
+            .retries
+            .wait_for(&mut self.ctx, id, held_elsewhere);
         if record.deleting && !live_owner && self.is_first_of(&id.keyspace) {
             return Decision::Write(Transition::Delete);
         }
@@ -290,7 +300,10 @@ impl Node {
         {
             return Decision::Nothing;
         }
-        if self.lacks_room(&id.keyspace, 1) {
+        if self
+            .assignment
+            .lacks_room(&mut self.ctx, &self.shards.slots, &id.keyspace, 1)
+        {
             return Decision::Nothing;
         }
         self.decide_claim(&record)
@@ -299,7 +312,7 @@ impl Node {
     fn decide_claim(&mut self, record: &ShardRecord) -> Decision {
         if self.ctx.from_watch && !self.ctx.config.timing.claim_watch_enabled {
             // The next retry takes it, also where those who waited for it have long stopped to retry.
-            self.claim_on_retry();
+            self.shards.retries.claim_on_retry(&mut self.ctx);
             return Decision::Nothing;
         }
         if self.ctx.config.role == Role::Shadow {

@@ -255,7 +255,13 @@ impl Node {
             .get(id)
             .is_some_and(|s| s.writing.is_none());
         if attempt >= timing.load_attempts
-            && (last || self.somebody_else_may_load(id, &record))
+            && (last
+                || self.assignment.somebody_else_may_load(
+                    &mut self.ctx,
+                    &self.membership,
+                    id,
+                    &record,
+                ))
             && self.ctx.may_own()
             && self.owns_in_record(id)
             && free_to_write

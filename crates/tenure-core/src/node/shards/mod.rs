@@ -27,6 +27,7 @@ mod move_decisions;
 mod move_effects;
 mod scan_filter;
 
+use crate::node::claim_retry::ClaimRetries;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ids::{Epoch, NodeName, ShardId};
@@ -193,10 +194,13 @@ pub(super) struct ShardSlot {
     would: u64,
 }
 
+/// Local state of each shard.
+pub(super) type Slots = BTreeMap<ShardId, ShardSlot>;
+
 /// Local state of all shards at this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Shards {
-    pub(super) slots: BTreeMap<ShardId, ShardSlot>,
+    pub(super) slots: Slots,
     /// Shards by activation that has not ended.
     pub(super) runs: BTreeMap<ActivationId, ShardId>,
     /// Shards of this node that move or are released to other nodes.
@@ -207,6 +211,7 @@ pub(super) struct Shards {
     pub(super) doubtful: BTreeMap<ShardId, u64>,
     /// Rest of a scan of all shards.
     pub(super) to_scan: VecDeque<ShardId>,
+    pub(super) retries: ClaimRetries,
     /// Number of activations so far.
     pub(super) run_count: u64,
     /// The application has reported the cost of a shard.
@@ -283,8 +288,13 @@ impl ShardSlot {
 
 impl Node {
     pub(super) fn look_at_every_shard(&mut self) {
-        for keyspace in self.assignment.derived.greedy() {
-            self.derive_wants(&keyspace);
+        for keyspace in self.assignment.greedy() {
+            self.assignment.derive_wants(
+                &mut self.ctx,
+                &self.membership,
+                &self.shards.slots,
+                &keyspace,
+            );
         }
         self.shards.to_scan = self.worth_a_look().into();
         self.look_on();
@@ -299,7 +309,12 @@ impl Node {
                 return self.ctx.timers.clear(&Timer::Look);
             };
             if derived.as_ref() != Some(&id.keyspace) {
-                self.derive_wants(&id.keyspace);
+                self.assignment.derive_wants(
+                    &mut self.ctx,
+                    &self.membership,
+                    &self.shards.slots,
+                    &id.keyspace,
+                );
                 derived = Some(id.keyspace.clone());
             }
             self.look_closely(&id);
@@ -317,7 +332,12 @@ impl Node {
 
     /// Decides about one shard and does it.
     pub(super) fn look_at(&mut self, id: &ShardId) {
-        self.derive_wants(&id.keyspace);
+        self.assignment.derive_wants(
+            &mut self.ctx,
+            &self.membership,
+            &self.shards.slots,
+            &id.keyspace,
+        );
         self.look_closely(id);
     }
 
@@ -711,7 +731,7 @@ impl Node {
             self.left(&id);
         }
         self.ctx.from_watch = false;
-        self.assignment.derived.stale(&id.keyspace);
+        self.assignment.stale(&id.keyspace);
         self.ctx.changed.insert(Key::Shard(id));
     }
 

@@ -222,14 +222,16 @@ impl Node {
         }
         // Until it is here its record is read now and then: a watch may leave out what comes next.
         let phase_is_sealed = phase == MovePhase::Sealed;
-        self.wait_for(id, !phase_is_sealed && !owner_ended);
+        self.shards
+            .retries
+            .wait_for(&mut self.ctx, id, !phase_is_sealed && !owner_ended);
         if phase_is_sealed {
             // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
             return Some(Decision::Write(Transition::Take { serving: false }));
         }
         if self.rejects_move(&id.keyspace, phase, owner_ended)
             // Two nodes may have offered it the last place.
-            || (phase == MovePhase::Warming || owner_ended) && self.lacks_room(&id.keyspace, 0)
+            || (phase == MovePhase::Warming || owner_ended) && self.assignment.lacks_room(&mut self.ctx, &self.shards.slots, &id.keyspace, 0)
         {
             return Some(self.cancel(id));
         }
@@ -259,7 +261,10 @@ impl Node {
         let before_freeze = phase == MovePhase::Warming || owner_ended;
         self.ctx.is_leaving()
             || !self.ctx.is_active()
-            || before_freeze && self.is_cordoned(keyspace)
+            || before_freeze
+                && self
+                    .assignment
+                    .is_cordoned(&self.ctx, &self.membership, keyspace)
     }
 
     /// A shard that moves here and is being made ready.
@@ -309,7 +314,9 @@ impl Node {
         if self.ctx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
         }
-        self.wait_for(id, phase != MovePhase::Sealed);
+        self.shards
+            .retries
+            .wait_for(&mut self.ctx, id, phase != MovePhase::Sealed);
         let (writing, not_before) = match self.shards.slots.get(id) {
             Some(stay) => (stay.writing.is_some(), stay.not_before),
             None => return Decision::Nothing,

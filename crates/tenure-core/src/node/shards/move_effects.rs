@@ -103,7 +103,7 @@ impl Node {
         stay.served = epoch;
         stay.came_back();
         self.forget_ahead(id);
-        self.wait_for(id, false);
+        self.shards.retries.wait_for(&mut self.ctx, id, false);
         self.ctx.timers.clear(&Timer::Stay(id.clone()));
         self.ctx.out.push(Action::Own { activation, epoch });
         self.ctx.out.push(Action::Open(activation));

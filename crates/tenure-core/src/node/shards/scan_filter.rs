@@ -42,7 +42,7 @@ impl Node {
             owns: self.ctx.may_own(),
             usual: matches!(self.ctx.life, Life::Running) && self.ctx.config.role == Role::Node,
             keeps: self.ctx.is_active(),
-            waits: self.is_waiting() || !self.shards.leaving.is_empty(),
+            waits: self.shards.retries.is_waiting() || !self.shards.leaving.is_empty(),
             keyspace: None,
             live: Vec::new(),
         };
@@ -109,7 +109,14 @@ impl<'a> Glance<'a> {
             && self
                 .keyspace_assignment(&id.keyspace)
                 .is_some_and(|(wanted, floor)| {
-                    record.epoch.generation() >= floor && self.node.keeps_owned(wanted, id, record)
+                    record.epoch.generation() >= floor
+                        && self.node.assignment.keeps_owned(
+                            &self.node.ctx,
+                            &self.node.membership,
+                            wanted,
+                            id,
+                            record,
+                        )
                 })
     }
 
@@ -124,7 +131,9 @@ impl<'a> Glance<'a> {
         if comes || record.deleting {
             return false;
         }
-        if self.waits && (node.shards.leaving.contains(id) || node.is_waiting_for(id)) {
+        if self.waits
+            && (node.shards.leaving.contains(id) || node.shards.retries.is_waiting_for(id))
+        {
             return false;
         }
         let (Some(known), Some((wanted, _))) = (
@@ -133,7 +142,8 @@ impl<'a> Glance<'a> {
         ) else {
             return false;
         };
-        node.leaves_to_owner(wanted, id, record, seen.since.max(known))
+        node.assignment
+            .leaves_to_owner(&node.ctx, wanted, id, record, seen.since.max(known))
     }
 
     fn lives(&mut self, session: SessionId) -> Option<Time> {
@@ -154,7 +164,10 @@ impl<'a> Glance<'a> {
         match self.keyspace {
             Some((known, wanted)) if known == keyspace => wanted,
             _ => {
-                let wanted = self.node.keyspace_assignment(keyspace);
+                let wanted = self
+                    .node
+                    .assignment
+                    .keyspace_assignment(&self.node.ctx, keyspace);
                 self.keyspace = Some((keyspace, wanted));
                 wanted
             }
