@@ -66,7 +66,6 @@ impl Assignment {
     }
 }
 
-/// What follows for a node's shards from the mode of their keyspace.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyspaceAssignment<'a> {
     /// It takes and gives these.
@@ -138,20 +137,9 @@ impl Assignment {
             KeyspaceAssignment::ByRank => {
                 let winner = self.winners.get(id).and_then(Option::as_ref);
                 record.failures.is_empty() && winner == Some(me)
-                    || self.is_cordoned(cx, membership, &id.keyspace)
+                    || membership.is_cordoned(cx, &id.keyspace)
             }
         }
-    }
-
-    /// Returns whether this node keeps what it has of a keyspace and gets nothing.
-    pub(super) fn is_cordoned(
-        &self,
-        cx: &Ctx,
-        membership: &Membership,
-        keyspace: &KeyspaceName,
-    ) -> bool {
-        let me = membership.of(keyspace).seat(&cx.config.name);
-        me.is_some_and(|seat| seat.cordoned)
     }
 
     /// The cordoned node that keeps a shard: what it has, and what was its own before it lost its session or was restarted.
@@ -343,7 +331,7 @@ impl Assignment {
         if cx.now < since + cx.config.timing.assignment_settle_time {
             return None;
         }
-        if self.is_cordoned(cx, membership, &id.keyspace) {
+        if membership.is_cordoned(cx, &id.keyspace) {
             return None;
         }
         let to = match self.greedy.get(&id.keyspace) {
@@ -376,23 +364,10 @@ impl Assignment {
         record: &ShardRecord,
     ) -> Option<&'a NodeName> {
         if !record.failures.is_empty() {
-            let allowed = |name: &NodeName| !self.has_failed(cx, membership, id, record, name);
+            let allowed = |name: &NodeName| !membership.has_failed(cx, id, record, name);
             return membership.of(&id.keyspace).ranking.winner(id, allowed);
         }
         self.winners.get(id)?.as_ref()
-    }
-
-    /// Whether the present incarnation of a node could not load the shard.
-    fn has_failed(
-        &self,
-        _cx: &Ctx,
-        membership: &Membership,
-        id: &ShardId,
-        record: &ShardRecord,
-        name: &NodeName,
-    ) -> bool {
-        let seat = membership.of(&id.keyspace).seat(name);
-        seat.is_some_and(|seat| record.was_failed_by(seat.session))
     }
 
     fn winner_without_me(
@@ -403,8 +378,7 @@ impl Assignment {
         record: &ShardRecord,
     ) -> Option<NodeName> {
         let me = &cx.config.name;
-        let allowed =
-            |name: &NodeName| name != me && !self.has_failed(cx, membership, id, record, name);
+        let allowed = |name: &NodeName| name != me && !membership.has_failed(cx, id, record, name);
         if cx.config.rules.broken_by(Mutant::HandedToStranger) {
             let anybody = Ranking::new(&membership.members);
             return anybody
@@ -414,20 +388,6 @@ impl Assignment {
         }
         let best = membership.of(&id.keyspace).ranking.winner(id, allowed);
         best.filter(|name| *name != me).cloned()
-    }
-
-    /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
-    pub(super) fn somebody_else_may_load(
-        &self,
-        cx: &Ctx,
-        membership: &Membership,
-        id: &ShardId,
-        record: &ShardRecord,
-    ) -> bool {
-        let mut others = membership.of(&id.keyspace).seats.iter();
-        others.any(|seat| {
-            seat.name != cx.config.name && seat.takes() && !record.was_failed_by(seat.session)
-        })
     }
 
     /// The most shards of a keyspace that each of its nodes can have: its capacity less what it has of other keyspaces.
@@ -532,8 +492,7 @@ impl Assignment {
                 }
                 // It goes to the best of those who have not, above its share if need be.
                 None if !record.failures.is_empty() => {
-                    let allowed =
-                        |name: &NodeName| !self.has_failed(cx, membership, id, record, name);
+                    let allowed = |name: &NodeName| !membership.has_failed(cx, id, record, name);
                     if membership.of(keyspace).ranking.winner(id, allowed) == Some(me) {
                         plan.take.insert(id.clone());
                         owned.add(me);

@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::assign::{Member, Ranking};
-use crate::ids::{KeyspaceName, NodeName, SessionId};
+use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::members;
 use crate::plan::NodeState;
 use crate::reason::Reason;
-use crate::record::{EndReason, Role, SessionRecord};
+use crate::record::{EndReason, Role, SessionRecord, ShardRecord};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
+use super::context::Ctx;
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Node, Timekeeper};
@@ -120,6 +121,37 @@ impl Membership {
             }
         }
     }
+
+    /// Returns whether this node keeps what it has of a keyspace and gets nothing.
+    pub(super) fn is_cordoned(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+        let me = self.of(keyspace).seat(&cx.config.name);
+        me.is_some_and(|seat| seat.cordoned)
+    }
+
+    /// Whether the present incarnation of a node could not load the shard.
+    pub(super) fn has_failed(
+        &self,
+        _cx: &Ctx,
+        id: &ShardId,
+        record: &ShardRecord,
+        name: &NodeName,
+    ) -> bool {
+        let seat = self.of(&id.keyspace).seat(name);
+        seat.is_some_and(|seat| record.was_failed_by(seat.session))
+    }
+
+    /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
+    pub(super) fn somebody_else_may_load(
+        &self,
+        cx: &Ctx,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> bool {
+        let mut others = self.of(&id.keyspace).seats.iter();
+        others.any(|seat| {
+            seat.name != cx.config.name && seat.takes() && !record.was_failed_by(seat.session)
+        })
+    }
 }
 
 impl Node {
@@ -134,69 +166,6 @@ impl Node {
             // Nothing of this process ran: that the application was silent says nothing about it.
             self.session.progress = self.session.progress.max(now);
             self.ctx.note(NodeEvent::ClockJump { gap: late });
-        }
-    }
-
-    /// When a session will have been watched for long enough to be over, if nothing changes.
-    pub(super) fn expires_at(&self, session: SessionId) -> Option<Time> {
-        self.is_old_at(self.ctx.view.sessions.cell(&session)?)
-    }
-
-    /// The same of what is known of a session.
-    fn is_old_at(&self, cell: &KeyState<SessionRecord>) -> Option<Time> {
-        let timing = &self.ctx.config.timing;
-        let rules = self.ctx.config.rules;
-        let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
-            Time::ZERO
-        } else {
-            self.membership.trusted_since
-        };
-        match cell {
-            KeyState::Present(seen) if seen.record.ended.is_some() => {
-                Some(seen.since + timing.proof_of(seen.record.ttl))
-            }
-            // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
-            _ if self.ctx.config.timekeeper == Timekeeper::Store => None,
-            KeyState::Present(seen) => {
-                let ttl = seen.record.ttl;
-                if rules.broken_by(Mutant::ImpatientJudge) {
-                    return Some(seen.since.max(trusted) + ttl / 2);
-                }
-                if let (Some(clock), Some(boot_id)) =
-                    (&seen.record.boot_clock, &self.ctx.config.boot_id)
-                    && clock.id == *boot_id
-                    && seen.record.renewals > 0
-                {
-                    // One machine, one clock: its own deadline can be read off. The wait gives it the time to renew.
-                    // Not of a session's first record: that one is written if absent, and so may land late, after
-                    // renewals that somebody has deleted.
-                    return Some(clock.until_ns.max(trusted + ttl / 3));
-                }
-                Some(seen.since.max(trusted) + timing.proof_of(ttl))
-            }
-            KeyState::Damaged { since, .. } => {
-                Some((*since).max(trusted) + timing.proof_of(self.ctx.longest_ttl()))
-            }
-            KeyState::Missing { .. } => None,
-        }
-    }
-
-    pub(super) fn judge_everyone(&mut self) {
-        let all: Vec<_> = self.ctx.view.sessions.cells().map(|(id, _)| *id).collect();
-        for id in all {
-            self.watch_session(id);
-        }
-    }
-
-    fn watch_session(&mut self, id: SessionId) {
-        let cell = self.ctx.view.sessions.cell(&id);
-        if self.ctx.session() == Some(id) || self.ctx.is_end(cell) {
-            return self.ctx.timers.clear(&Timer::SessionExpiry(id));
-        }
-        if let Some(at) = cell.and_then(|cell| self.is_old_at(cell)) {
-            self.ctx
-                .timers
-                .set(Timer::SessionExpiry(id), at + self.membership.turn);
         }
     }
 
@@ -217,13 +186,13 @@ impl Node {
         if !matches!(self.ctx.life, Life::Running) || self.ctx.session() == Some(id) {
             return;
         }
-        let Some(at) = self.expires_at(id) else {
+        let Some(at) = self.membership.expires_at(&self.ctx, id) else {
             // Its record is missing: whoever refers to it will see to its end.
             self.ctx.scan_all = true;
             return;
         };
         if self.ctx.now < at {
-            self.watch_session(id);
+            self.membership.watch_session(&mut self.ctx, id);
         } else if self.ctx.ended(id) {
             self.assignment.all_stale();
             self.ctx.scan_all = true;
@@ -264,7 +233,7 @@ impl Node {
                     });
                 }
             }
-            Settled::Lost => self.watch_session(id),
+            Settled::Lost => self.membership.watch_session(&mut self.ctx, id),
             Settled::Failed { .. } => {
                 self.ctx.timers.set(
                     Timer::SessionExpiry(id),
@@ -299,7 +268,7 @@ impl Node {
                 _ => {}
             }
         } else if matches!(self.ctx.life, Life::Running) {
-            self.watch_session(id);
+            self.membership.watch_session(&mut self.ctx, id);
         }
         if gone {
             self.leader.look_at_leader(&mut self.ctx, &self.membership);
@@ -308,23 +277,6 @@ impl Node {
             self.ctx.scan_all = true;
         }
         self.refresh_members();
-    }
-
-    /// Whether this node is the one that does what one of all should do.
-    pub(super) fn is_first_member(&self) -> bool {
-        let first = self.membership.members.iter().map(|m| &m.name).min();
-        first == Some(&self.ctx.config.name)
-    }
-
-    /// Returns whether this node is the first of those that serve a keyspace, whether they take shards or not: the one that acts
-    /// where one of them should.
-    pub(super) fn is_first_of(&self, keyspace: &KeyspaceName) -> bool {
-        if self.ctx.config.rules.broken_by(Mutant::StrangersCounted) {
-            return self.is_first_member();
-        }
-        let all = members::participants(&self.ctx.view, keyspace, None);
-        let staying = all.filter(|node| node.state != NodeState::Leaving);
-        staying.map(|node| node.name).min() == Some(&self.ctx.config.name)
     }
 
     /// Derives the members anew; if they changed, so does what everyone should have.
@@ -398,5 +350,83 @@ impl Node {
             Timer::Rebalance,
             self.ctx.now + self.ctx.config.timing.assignment_settle_time,
         );
+    }
+}
+impl Membership {
+    /// When a session will have been watched for long enough to be over, if nothing changes.
+    pub(super) fn expires_at(&self, cx: &Ctx, session: SessionId) -> Option<Time> {
+        self.is_old_at(cx, cx.view.sessions.cell(&session)?)
+    }
+
+    /// The same of what is known of a session.
+    fn is_old_at(&self, cx: &Ctx, cell: &KeyState<SessionRecord>) -> Option<Time> {
+        let timing = &cx.config.timing;
+        let rules = cx.config.rules;
+        let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
+            Time::ZERO
+        } else {
+            self.trusted_since
+        };
+        match cell {
+            KeyState::Present(seen) if seen.record.ended.is_some() => {
+                Some(seen.since + timing.proof_of(seen.record.ttl))
+            }
+            // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
+            _ if cx.config.timekeeper == Timekeeper::Store => None,
+            KeyState::Present(seen) => {
+                let ttl = seen.record.ttl;
+                if rules.broken_by(Mutant::ImpatientJudge) {
+                    return Some(seen.since.max(trusted) + ttl / 2);
+                }
+                if let (Some(clock), Some(boot_id)) = (&seen.record.boot_clock, &cx.config.boot_id)
+                    && clock.id == *boot_id
+                    && seen.record.renewals > 0
+                {
+                    // One machine, one clock: its own deadline can be read off. The wait gives it the time to renew.
+                    // Not of a session's first record: that one is written if absent, and so may land late, after
+                    // renewals that somebody has deleted.
+                    return Some(clock.until_ns.max(trusted + ttl / 3));
+                }
+                Some(seen.since.max(trusted) + timing.proof_of(ttl))
+            }
+            KeyState::Damaged { since, .. } => {
+                Some((*since).max(trusted) + timing.proof_of(cx.longest_ttl()))
+            }
+            KeyState::Missing { .. } => None,
+        }
+    }
+
+    pub(super) fn judge_everyone(&mut self, cx: &mut Ctx) {
+        let all: Vec<_> = cx.view.sessions.cells().map(|(id, _)| *id).collect();
+        for id in all {
+            self.watch_session(cx, id);
+        }
+    }
+
+    fn watch_session(&mut self, cx: &mut Ctx, id: SessionId) {
+        let cell = cx.view.sessions.cell(&id);
+        if cx.session() == Some(id) || cx.is_end(cell) {
+            return cx.timers.clear(&Timer::SessionExpiry(id));
+        }
+        if let Some(at) = cell.and_then(|cell| self.is_old_at(cx, cell)) {
+            cx.timers.set(Timer::SessionExpiry(id), at + self.turn);
+        }
+    }
+
+    /// Whether this node is the one that does what one of all should do.
+    pub(super) fn is_first_member(&self, cx: &Ctx) -> bool {
+        let first = self.members.iter().map(|m| &m.name).min();
+        first == Some(&cx.config.name)
+    }
+
+    /// Returns whether this node is the first of those that serve a keyspace, whether they take shards or not: the one that acts
+    /// where one of them should.
+    pub(super) fn is_first_of(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+        if cx.config.rules.broken_by(Mutant::StrangersCounted) {
+            return self.is_first_member(cx);
+        }
+        let all = members::participants(&cx.view, keyspace, None);
+        let staying = all.filter(|node| node.state != NodeState::Leaving);
+        staying.map(|node| node.name).min() == Some(&cx.config.name)
     }
 }

@@ -227,22 +227,58 @@ impl Node {
                 self.ctx.view.revision = self.ctx.view.revision.max(upto);
             }
             Event::WatchGap => self.on_watch_gap(),
-            Event::Loaded(activation) => self.on_loaded(activation),
-            Event::CaughtUp(activation) => self.on_caught_up(activation),
+            Event::Loaded(activation) => self.shards.on_loaded(
+                &mut self.ctx,
+                &self.membership,
+                &mut self.assignment,
+                activation,
+            ),
+            Event::CaughtUp(activation) => self.shards.on_caught_up(
+                &mut self.ctx,
+                &self.membership,
+                &mut self.assignment,
+                activation,
+            ),
             Event::Frozen {
                 activation,
                 move_id,
-            } => self.on_frozen(activation, move_id),
-            Event::Sealed { activation, seal } => self.on_sealed(activation, seal),
-            Event::SealFailed { activation, error } => self.on_seal_failed(activation, error),
-            Event::LoadFailed { activation, error } => self.on_load_failed(activation, error),
-            Event::LoopEnded { activation, error } => self.on_run_ended(activation, error),
+            } => self.shards.on_frozen(
+                &mut self.ctx,
+                &self.membership,
+                &mut self.assignment,
+                activation,
+                move_id,
+            ),
+            Event::Sealed { activation, seal } => {
+                self.shards.on_sealed(&mut self.ctx, activation, seal)
+            }
+            Event::SealFailed { activation, error } => {
+                self.shards.on_seal_failed(&mut self.ctx, activation, error)
+            }
+            Event::LoadFailed { activation, error } => {
+                self.shards
+                    .on_load_failed(&mut self.ctx, &self.membership, activation, error)
+            }
+            Event::LoopEnded { activation, error } => {
+                self.shards.on_run_ended(&mut self.ctx, activation, error)
+            }
             Event::Trouble {
                 activation,
                 trouble,
-            } => self.on_trouble(activation, trouble),
-            Event::Cost { activation, cost } => self.on_load_told(activation, cost),
-            Event::Drained(activation) => self.on_drained(activation),
+            } => self.shards.on_trouble(
+                &mut self.ctx,
+                &self.membership,
+                &mut self.assignment,
+                activation,
+                trouble,
+            ),
+            Event::Cost { activation, cost } => {
+                self.shards.on_load_told(&mut self.ctx, activation, cost)
+            }
+            Event::Drained(activation) => {
+                self.shards
+                    .on_drained(&mut self.ctx, &self.membership, activation)
+            }
             Event::Hold(held) => self.ctx.hold(held),
             Event::Progress(at) => self.session.progress = self.session.progress.max(at),
             Event::Stop => self.begin_stop(),
@@ -255,7 +291,12 @@ impl Node {
             Timer::Renew => self.renew(),
             Timer::Lease => {}
             Timer::SessionExpiry(session) => self.judge(session),
-            Timer::Stay(shard) => self.look_at(&shard),
+            Timer::Stay(shard) => self.shards.look_at(
+                &mut self.ctx,
+                &self.membership,
+                &mut self.assignment,
+                &shard,
+            ),
             Timer::Tick => self.on_tick(),
             Timer::Rebalance => {
                 self.assignment.all_stale();
@@ -263,7 +304,10 @@ impl Node {
             }
             Timer::Acquire => self.shards.retries.retry_acquire(&mut self.ctx),
             Timer::Absent => {}
-            Timer::Look => self.look_on(),
+            Timer::Look => {
+                self.shards
+                    .look_on(&mut self.ctx, &self.membership, &mut self.assignment)
+            }
             Timer::Restore => self.recovery.restore_lost(&mut self.ctx),
             Timer::OwnRecord => {
                 self.resolve_unsure();
@@ -290,7 +334,8 @@ impl Node {
             if !self.shards.to_scan.is_empty() || !std::mem::take(&mut self.ctx.scan_all) {
                 break;
             }
-            self.look_at_every_shard();
+            self.shards
+                .look_at_every_shard(&mut self.ctx, &self.membership, &mut self.assignment);
         }
         if matches!(self.ctx.life, Life::Booting) {
             self.advance_boot();
@@ -358,7 +403,8 @@ impl Node {
                     self.assignment.stale(&id.keyspace);
                     self.ctx.scan_all = true;
                 }
-                self.look_at(id);
+                self.shards
+                    .look_at(&mut self.ctx, &self.membership, &mut self.assignment, id);
             }
         }
     }

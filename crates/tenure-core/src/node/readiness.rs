@@ -73,7 +73,7 @@ impl Node {
             }
             initial.unplanned.pop_first();
         }
-        if initial.settling.is_none() && self.is_looking() {
+        if initial.settling.is_none() && self.shards.is_looking(&self.ctx) {
             return false;
         }
         let settling = initial.settling.get_or_insert_with(|| {

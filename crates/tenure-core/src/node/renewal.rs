@@ -213,7 +213,7 @@ impl Node {
         let nonce = self.ctx.nonce();
         let boot_clock = self.boot_clock();
         let stopping = matches!(self.ctx.life, Life::Stopping);
-        let loads = self.loads();
+        let loads = self.shards.loads(&self.ctx);
         let unserved = self.unserved();
         let news = self.is_news(&loads) || self.unserved_is_news(&unserved);
         let Some(holder) = self.ctx.own.as_mut().filter(|h| !h.busy) else {
@@ -498,7 +498,7 @@ impl Node {
         self.ctx.note(NodeEvent::Lease { from, to });
         self.leader.look_at_leader(&mut self.ctx, &self.membership);
         if to == LeasePhase::Detached {
-            self.cut_all(Reason::LeaseLost);
+            self.shards.cut_all(&mut self.ctx, Reason::LeaseLost);
         }
         if to == LeasePhase::Attached {
             // What was observed while the store was away proves nothing about others.
@@ -530,7 +530,7 @@ impl Node {
         let Some(holder) = self.ctx.own.take() else {
             return;
         };
-        self.cut_all(reason);
+        self.shards.cut_all(&mut self.ctx, reason);
         self.leader.stop_leading(&mut self.ctx);
         self.ctx.timers.clear(&Timer::Renew);
         self.ctx.timers.clear(&Timer::Lease);

@@ -53,7 +53,7 @@ impl Node {
                 .values()
                 .all(super::shards::ShardSlot::is_quiet);
         if limit {
-            self.cut_all(Reason::NodeStopping);
+            self.shards.cut_all(&mut self.ctx, Reason::NodeStopping);
             return self.stopped();
         }
         if !quiet {

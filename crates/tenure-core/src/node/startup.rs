@@ -136,11 +136,12 @@ impl Node {
             self.ctx.now + self.ctx.config.timing.tick_interval,
         );
         self.refresh_members();
-        self.judge_everyone();
+        self.membership.judge_everyone(&mut self.ctx);
         if std::mem::take(&mut self.ctx.progress.relist) {
             self.ctx.list();
         }
-        self.look_at_every_shard();
+        self.shards
+            .look_at_every_shard(&mut self.ctx, &self.membership, &mut self.assignment);
         self.leader.look_at_leader(&mut self.ctx, &self.membership);
         self.begin_ready();
     }
@@ -562,7 +563,7 @@ impl Node {
         if now >= since + limit && first != version && renewed {
             return Err(Refusal::NameInUse { session });
         }
-        match self.expires_at(session) {
+        match self.membership.expires_at(&self.ctx, session) {
             Some(at) if now >= at => {
                 self.count_under_way();
                 self.ctx

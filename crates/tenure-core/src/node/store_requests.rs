@@ -366,7 +366,10 @@ impl Node {
         match purpose {
             WritePurpose::Boot => self.on_boot_settled(outcome),
             WritePurpose::ExpireSession(session) => self.on_judged(session, outcome),
-            WritePurpose::Stay(shard) => self.on_stay_settled(shard, outcome),
+            WritePurpose::Stay(shard) => {
+                self.shards
+                    .on_stay_settled(&mut self.ctx, &mut self.assignment, shard, outcome)
+            }
             WritePurpose::Generation(name) => {
                 self.recovery
                     .on_generation_drawn(&mut self.ctx, &name, &outcome);

@@ -150,7 +150,7 @@ impl Node {
             .iter()
             .map(|(name, k)| (name.clone(), k.record.generation));
         self.ctx.store_replaced = Some(generations.collect());
-        self.cut_all(Reason::StoreReplaced);
+        self.shards.cut_all(&mut self.ctx, Reason::StoreReplaced);
         self.leader.stop_leading(&mut self.ctx);
         self.ctx.own = None;
         // Answers of the store that was there before must not get into the new view.
@@ -255,7 +255,10 @@ impl Node {
 
     /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
     fn sweep(&mut self) {
-        if !self.is_first_member() || !self.ctx.may_own() || self.ctx.config.role != Role::Node {
+        if !self.membership.is_first_member(&self.ctx)
+            || !self.ctx.may_own()
+            || self.ctx.config.role != Role::Node
+        {
             return;
         }
         let old: Vec<(SessionId, Version)> = self

@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use crate::ids::ShardId;
 use crate::keys::Key;
-use crate::node::Node;
+use crate::node::context::Ctx;
 use crate::record::HeldByRouter;
 use crate::time::Time;
+
+use super::Shards;
 
 /// Maximum wait of a loaded shard for records of the same plan that are not seen yet.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -50,16 +52,16 @@ struct Waiting {
     until: Time,
 }
 
-impl Node {
+impl Shards {
     /// A shard that moves here begins to load.
-    pub(super) fn loads_ahead(&mut self, id: &ShardId) {
-        self.forget_ahead(id);
-        self.shards.together.loading.insert(id.clone());
+    pub(super) fn loads_ahead(&mut self, cx: &mut Ctx, id: &ShardId) {
+        self.forget_ahead(cx, id);
+        self.together.loading.insert(id.clone());
     }
 
     /// A shard that was moving here is this node's own, or its move is over.
-    pub(super) fn forget_ahead(&mut self, id: &ShardId) {
-        let together = &mut self.shards.together;
+    pub(super) fn forget_ahead(&mut self, cx: &mut Ctx, id: &ShardId) {
+        let together = &mut self.together;
         together.released.remove(id);
         if together.waiting.remove(id).is_some() && together.waiting.is_empty() {
             together.since = None;
@@ -69,12 +71,12 @@ impl Node {
             && let Some(first) = together.waiting.keys().next()
         {
             // Those that are loaded may have waited for this one.
-            self.ctx.changed.insert(Key::Shard(first.clone()));
+            cx.changed.insert(Key::Shard(first.clone()));
         }
-        if let Some(shards) = self.ctx.held.get_mut(&id.keyspace) {
+        if let Some(shards) = cx.held.get_mut(&id.keyspace) {
             shards.remove(&id.shard);
             if shards.is_empty() {
-                self.ctx.held.remove(&id.keyspace);
+                cx.held.remove(&id.keyspace);
             }
         }
     }
@@ -82,11 +84,18 @@ impl Node {
     /// Returns `now` if a loaded shard may freeze, otherwise the time of the next check.
     ///
     /// `limit` is when its load would have failed.
-    pub(super) fn freezes_at(&mut self, id: &ShardId, mv: u64, more: bool, limit: Time) -> Time {
-        if self.shards.together.released.contains(id) || !self.ctx.is_routed(&id.keyspace) {
-            return self.ctx.now;
+    pub(super) fn freezes_at(
+        &mut self,
+        cx: &mut Ctx,
+        id: &ShardId,
+        mv: u64,
+        more: bool,
+        limit: Time,
+    ) -> Time {
+        if self.together.released.contains(id) || !cx.is_routed(&id.keyspace) {
+            return cx.now;
         }
-        let (now, timing) = (self.ctx.now, &self.ctx.config.timing);
+        let (now, timing) = (cx.now, &cx.config.timing);
         let step = (timing.ttl / 200).min(TOGETHER);
         let begun = limit - timing.load_timeout;
         let wait = match more {
@@ -95,7 +104,7 @@ impl Node {
         };
         // The owner calls a move off that takes longer than a load may.
         let until = (now + wait).min(begun + timing.load_timeout / 4 * 3);
-        let together = &mut self.shards.together;
+        let together = &mut self.together;
         together.loading.remove(id);
         let since = *together.since.get_or_insert(now);
         let waiting = Waiting { mv, more, until };
@@ -106,11 +115,11 @@ impl Node {
         let (ripe, tell_from) = (since + step, together.tell_from);
         if more && (!loads || now >= ripe) && now >= tell_from {
             together.tell_from = now + step;
-            self.tell_loaded();
+            self.tell_loaded(cx);
         }
-        let complete = !loads && self.shards.together.waiting.values().any(|w| !w.more);
+        let complete = !loads && self.together.waiting.values().any(|w| !w.more);
         if full || now >= until || (complete && now >= ripe) {
-            self.release_together();
+            self.release_together(cx);
             return now;
         }
         let looks = [ripe, tell_from, until].into_iter();
@@ -118,21 +127,21 @@ impl Node {
     }
 
     /// All that wait are frozen now.
-    fn release_together(&mut self) {
-        self.shards.together.since = None;
-        for (id, _) in std::mem::take(&mut self.shards.together.waiting) {
-            self.ctx.changed.insert(Key::Shard(id.clone()));
-            self.shards.together.released.insert(id);
+    fn release_together(&mut self, cx: &mut Ctx) {
+        self.together.since = None;
+        for (id, _) in std::mem::take(&mut self.together.waiting) {
+            cx.changed.insert(Key::Shard(id.clone()));
+            self.together.released.insert(id);
         }
     }
 
     /// Says in the session which moves have loaded and wait for moves that are to come.
-    fn tell_loaded(&mut self) {
-        let mut held: HeldByRouter = self.ctx.held.clone();
-        for (id, waiting) in self.shards.together.waiting.iter().filter(|(_, w)| w.more) {
+    fn tell_loaded(&mut self, cx: &mut Ctx) {
+        let mut held: HeldByRouter = cx.held.clone();
+        for (id, waiting) in self.together.waiting.iter().filter(|(_, w)| w.more) {
             let shards = held.entry(id.keyspace.clone()).or_default();
             shards.insert(id.shard.clone(), waiting.mv);
         }
-        self.ctx.hold(held);
+        cx.hold(held);
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
 use crate::machine::Close;
-use crate::node::Node;
+use crate::node::assignment::Assignment;
+use crate::node::context::Ctx;
+use crate::node::membership::Membership;
 use crate::ownership::Transition;
 use crate::reason::Reason;
 use crate::record::{MovePhase, Owner, Ownership, ShardRecord};
@@ -16,12 +18,14 @@ use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::decide::Decision;
-use super::{AfterClose, Phase, Readiness};
+use super::{AfterClose, Phase, Readiness, Shards};
 
-impl Node {
+impl Shards {
     /// The move by which a shard is given to another node; nothing if it can only be released.
     pub(super) fn begin_move(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
         id: &ShardId,
         record: &ShardRecord,
         to: Option<&NodeName>,
@@ -30,17 +34,17 @@ impl Node {
         let Ownership::Owned { serving: true, .. } = record.ownership else {
             return None;
         };
-        if self.ctx.is_past_moving() {
+        if cx.is_past_moving() {
             return None;
         }
-        let to = self.target(id, to?)?;
+        let to = self.target(cx, membership, id, to?)?;
         // What is not served here can be given away without ceremony.
-        let stay = self.shards.slots.get(id).filter(|stay| stay.is_serving())?;
+        let stay = self.slots.get(id).filter(|stay| stay.is_serving())?;
         let not_before = stay.move_not_before.max(stay.not_before);
-        if self.ctx.now < not_before {
+        if cx.now < not_before {
             return Some(Decision::WaitUntil(not_before));
         }
-        let mv = self.ctx.move_id();
+        let mv = cx.move_id();
         Some(Decision::Write(Transition::BeginMove {
             id: mv,
             to,
@@ -51,22 +55,29 @@ impl Node {
     }
 
     /// The node of this name as the target of a shard's move; nothing if it does not take shards of the keyspace.
-    fn target(&self, id: &ShardId, name: &NodeName) -> Option<Owner> {
+    fn target(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        name: &NodeName,
+    ) -> Option<Owner> {
         let owner = |session| Owner {
             node: name.clone(),
             session,
         };
-        if self.ctx.config.rules.broken_by(Mutant::HandedToStranger) {
-            let any = self.membership.members.iter().find(|m| m.name == *name)?;
+        if cx.config.rules.broken_by(Mutant::HandedToStranger) {
+            let any = membership.members.iter().find(|m| m.name == *name)?;
             return Some(owner(any.session));
         }
-        let seat = self.membership.of(&id.keyspace).seat(name)?;
+        let seat = membership.of(&id.keyspace).seat(name)?;
         seat.takes().then(|| owner(seat.session))
     }
 
     /// A shard of this node's own that is on the move, and whose gate is open or that is being loaded.
     pub(super) fn decide_moving(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         record: &ShardRecord,
         writing: bool,
@@ -76,47 +87,40 @@ impl Node {
                 .ownership
                 .moving()
                 .map(|(mv, phase)| (mv.clone(), phase)),
-            self.ctx.view.shards.seen(id).map(|seen| seen.since),
+            cx.view.shards.seen(id).map(|seen| seen.since),
         ) else {
             return Decision::Nothing;
         };
-        if let Some(stay) = self.shards.slots.get_mut(id) {
+        if let Some(stay) = self.slots.get_mut(id) {
             stay.moving = Some(mv.id);
         }
-        self.shards.leaving.insert(id.clone());
-        self.ctx.check_expired(mv.to.session);
-        let stay = self.shards.slots.get(id);
+        self.leaving.insert(id.clone());
+        cx.check_expired(mv.to.session);
+        let stay = self.slots.get(id);
         let serving = stay.is_some_and(super::ShardSlot::is_serving);
         let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
         let limit = match phase {
-            MovePhase::Warming => since + self.ctx.config.timing.load_timeout,
-            MovePhase::Freezing => since + self.ctx.config.timing.router_hold_timeout,
+            MovePhase::Warming => since + cx.config.timing.load_timeout,
+            MovePhase::Freezing => since + cx.config.timing.router_hold_timeout,
             MovePhase::Sealed => return Decision::Nothing,
         };
-        let too_old =
-            phase == MovePhase::Warming && (self.ctx.now >= limit || self.ctx.is_past_moving());
-        if !serving || unsealable || too_old || self.ctx.is_no_target(&mv) {
+        let too_old = phase == MovePhase::Warming && (cx.now >= limit || cx.is_past_moving());
+        if !serving || unsealable || too_old || cx.is_no_target(&mv) {
             return match writing {
                 true => Decision::Nothing,
-                false => self.cancel(id),
+                false => self.cancel(cx, id),
             };
         }
-        if phase == MovePhase::Freezing
-            && (self.ctx.now >= limit || self.ctx.routers_hold(id, mv.id))
-        {
+        if phase == MovePhase::Freezing && (cx.now >= limit || cx.routers_hold(id, mv.id)) {
             return Decision::Freeze(mv.id);
         }
         Decision::WaitUntil(limit)
     }
 
     /// Calls a move off, unless that was just tried.
-    fn cancel(&self, id: &ShardId) -> Decision {
-        let not_before = self
-            .shards
-            .slots
-            .get(id)
-            .map_or(Time::ZERO, |s| s.not_before);
-        if self.ctx.now < not_before {
+    fn cancel(&self, cx: &Ctx, id: &ShardId) -> Decision {
+        let not_before = self.slots.get(id).map_or(Time::ZERO, |s| s.not_before);
+        if cx.now < not_before {
             return Decision::WaitUntil(not_before);
         }
         Decision::Write(Transition::Cancel { failed: None })
@@ -125,12 +129,13 @@ impl Node {
     /// A shard whose gate is shut for a move.
     pub(super) fn decide_frozen(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     ) -> Decision {
-        let record = match self.ctx.still_mine(id, epoch) {
+        let record = match cx.still_mine(id, epoch) {
             Ok(record) => record,
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
@@ -141,36 +146,32 @@ impl Node {
         let target_gone = record
             .ownership
             .moving()
-            .is_some_and(|(mv, _)| self.ctx.is_no_target(mv));
-        if self.ctx.now < limit && !target_gone {
+            .is_some_and(|(mv, _)| cx.is_no_target(mv));
+        if cx.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
         // What is in flight does not end, or for nobody: serving goes on here.
-        match self
-            .shards
-            .slots
-            .get(id)
-            .is_some_and(|s| s.writing.is_some())
-        {
+        match self.slots.get(id).is_some_and(|s| s.writing.is_some()) {
             true => Decision::Nothing,
-            false => self.cancel(id),
+            false => self.cancel(cx, id),
         }
     }
 
     /// A shard that is being written out for its successor.
     pub(super) fn decide_sealing(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     ) -> Decision {
-        match self.ctx.still_mine(id, epoch) {
+        match cx.still_mine(id, epoch) {
             Err(reason) => Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
             Ok(record) if !is_freezing(&record, mv) => {
                 Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate)
             }
-            Ok(_) if self.ctx.now >= limit => {
+            Ok(_) if cx.now >= limit => {
                 Decision::Close(Close::Cancel, Reason::DrainTimeout, AfterClose::GiveUp)
             }
             Ok(_) => Decision::WaitUntil(limit),
@@ -178,23 +179,33 @@ impl Node {
     }
 
     /// A shard that this node has sealed: its own again if its successor is gone, or does not come.
-    pub(super) fn decide_sealed(&mut self, record: &ShardRecord, since: Time) -> Decision {
+    pub(super) fn decide_sealed(
+        &mut self,
+        cx: &mut Ctx,
+        record: &ShardRecord,
+        since: Time,
+    ) -> Decision {
         let Some((mv, _)) = record.ownership.moving() else {
             return Decision::Nothing;
         };
-        self.ctx.check_expired(mv.to.session);
-        let limit = since + self.ctx.config.timing.take_timeout;
-        let too_old = self.ctx.now >= limit;
-        if !too_old && !self.ctx.ended(mv.to.session) {
+        cx.check_expired(mv.to.session);
+        let limit = since + cx.config.timing.take_timeout;
+        let too_old = cx.now >= limit;
+        if !too_old && !cx.ended(mv.to.session) {
             return Decision::WaitUntil(limit);
         }
         Decision::Write(Transition::Reclaim { too_old })
     }
 
     /// A seal was sent and has not come to stand in the record: it is sent again, or the move called off.
-    pub(super) fn decide_seal_again(&mut self, id: &ShardId, record: &ShardRecord) -> Decision {
+    pub(super) fn decide_seal_again(
+        &mut self,
+        _cx: &mut Ctx,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Decision {
         let moving = record.ownership.moving().map(|(mv, _)| mv.id);
-        let said = self.shards.slots.get(id).and_then(|s| s.sealed.clone());
+        let said = self.slots.get(id).and_then(|s| s.sealed.clone());
         match said {
             Some((mv, seal)) if Some(mv) == moving => Decision::Write(Transition::Seal { seal }),
             _ => Decision::Write(Transition::Cancel { failed: None }),
@@ -204,42 +215,43 @@ impl Node {
     /// A shard that moves here, or that somebody else is to have by a move; nothing if it is in none.
     pub(super) fn decide_successor(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
         id: &ShardId,
         record: &ShardRecord,
         since: Time,
     ) -> Option<Decision> {
         let (mv, phase) = record.ownership.moving()?;
-        let owner_ended = record.owner().is_some_and(|o| self.ctx.ended(o.session));
+        let owner_ended = record.owner().is_some_and(|o| cx.ended(o.session));
         if record.deleting && owner_ended && phase != MovePhase::Sealed {
             // Nobody takes it any more: whoever is first deletes it.
             return None;
         }
-        if Some(mv.to.session) != self.ctx.session() {
+        if Some(mv.to.session) != cx.session() {
             // Whoever it was moving to comes first, if the owner is gone.
-            let until = since + self.ctx.config.timing.ttl * 2;
-            let waits = owner_ended && self.ctx.now < until && !self.ctx.ended(mv.to.session);
+            let until = since + cx.config.timing.ttl * 2;
+            let waits = owner_ended && cx.now < until && !cx.ended(mv.to.session);
             return waits.then_some(Decision::WaitUntil(until));
         }
         // Until it is here its record is read now and then: a watch may leave out what comes next.
         let phase_is_sealed = phase == MovePhase::Sealed;
-        self.shards
-            .retries
-            .wait_for(&mut self.ctx, id, !phase_is_sealed && !owner_ended);
+        self.retries
+            .wait_for(cx, id, !phase_is_sealed && !owner_ended);
         if phase_is_sealed {
             // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
             return Some(Decision::Write(Transition::Take { serving: false }));
         }
-        if self.rejects_move(&id.keyspace, phase, owner_ended)
+        if self.rejects_move(cx, membership, &id.keyspace, phase, owner_ended)
             // Two nodes may have offered it the last place.
-            || (phase == MovePhase::Warming || owner_ended) && self.assignment.lacks_room(&mut self.ctx, &self.shards.slots, &id.keyspace, 0)
+            || (phase == MovePhase::Warming || owner_ended) && assignment.lacks_room(cx, &self.slots, &id.keyspace, 0)
         {
-            return Some(self.cancel(id));
+            return Some(self.cancel(cx, id));
         }
         if owner_ended {
             return Some(Decision::Write(Transition::Claim));
         }
-        let catches_up = self
-            .ctx
+        let catches_up = cx
             .config
             .keyspaces
             .get(&id.keyspace)
@@ -248,7 +260,7 @@ impl Node {
             MovePhase::Warming if catches_up => Decision::Warm(mv.id),
             MovePhase::Warming => Decision::Write(Transition::Warmed),
             // Its state was lost on the way; without it nobody should wait.
-            MovePhase::Freezing if catches_up => self.cancel(id),
+            MovePhase::Freezing if catches_up => self.cancel(cx, id),
             _ => Decision::Nothing,
         })
     }
@@ -257,34 +269,38 @@ impl Node {
     ///
     /// A cordon does not abort a move whose owner may have shut its gate already. Requests would meet a closed gate, and the
     /// shard was assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
-    fn rejects_move(&self, keyspace: &KeyspaceName, phase: MovePhase, owner_ended: bool) -> bool {
+    fn rejects_move(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        keyspace: &KeyspaceName,
+        phase: MovePhase,
+        owner_ended: bool,
+    ) -> bool {
         let before_freeze = phase == MovePhase::Warming || owner_ended;
-        self.ctx.is_leaving()
-            || !self.ctx.is_active()
-            || before_freeze
-                && self
-                    .assignment
-                    .is_cordoned(&self.ctx, &self.membership, keyspace)
+        cx.is_leaving() || !cx.is_active() || before_freeze && membership.is_cordoned(cx, keyspace)
     }
 
     /// A shard that moves here and is being made ready.
     pub(super) fn decide_succeeding(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
         id: &ShardId,
         mv: u64,
         step: Readiness,
         limit: Time,
     ) -> Decision {
-        if !self.ctx.may_own() {
+        if !cx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
-        let (record, floor) = match self.ctx.readable(id) {
+        let (record, floor) = match cx.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
-        let given_up = self.shards.slots.get(id).map_or(Epoch(0), |s| s.given_up);
+        let given_up = self.slots.get(id).map_or(Epoch(0), |s| s.given_up);
         let taken = matches!(&record.ownership, Ownership::Owned { serving: true, .. })
-            && self.ctx.is_mine(&record)
+            && cx.is_mine(&record)
             && record
                 .history
                 .last()
@@ -303,38 +319,38 @@ impl Node {
         let Some((current, phase)) = current.map(|(mv, phase)| (mv.clone(), phase)) else {
             return Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate);
         };
-        let owner_ended = record.owner().is_some_and(|o| self.ctx.ended(o.session));
+        let owner_ended = record.owner().is_some_and(|o| cx.ended(o.session));
         if owner_ended && phase != MovePhase::Sealed {
             // What it has loaded may lack the last words of the one that died.
             return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
-            self.ctx.check_expired(owner.session);
+            cx.check_expired(owner.session);
         }
-        if self.ctx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
+        if cx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
         }
-        self.shards
-            .retries
-            .wait_for(&mut self.ctx, id, phase != MovePhase::Sealed);
-        let (writing, not_before) = match self.shards.slots.get(id) {
+        self.retries.wait_for(cx, id, phase != MovePhase::Sealed);
+        let (writing, not_before) = match self.slots.get(id) {
             Some(stay) => (stay.writing.is_some(), stay.not_before),
             None => return Decision::Nothing,
         };
         if writing {
             return Decision::Nothing;
         }
-        if self.rejects_move(&id.keyspace, phase, false) && phase != MovePhase::Sealed {
-            return self.cancel(id);
+        if self.rejects_move(cx, membership, &id.keyspace, phase, false)
+            && phase != MovePhase::Sealed
+        {
+            return self.cancel(cx, id);
         }
-        let hasty = self.ctx.config.rules.broken_by(Mutant::TailBeforeSeal);
+        let hasty = cx.config.rules.broken_by(Mutant::TailBeforeSeal);
         let change = match (phase, step) {
             (MovePhase::Warming, Readiness::Loaded) => {
                 // An owner that stops waits for nothing that is to come.
-                let stops = |owner: &Owner| self.ctx.is_stopping(owner.session);
+                let stops = |owner: &Owner| cx.is_stopping(owner.session);
                 let more = current.more && !record.owner().is_some_and(stops);
-                let at = self.freezes_at(id, mv, more, limit);
-                if self.ctx.now < at {
+                let at = self.freezes_at(cx, id, mv, more, limit);
+                if cx.now < at {
                     return Decision::WaitUntil(at);
                 }
                 Transition::Warmed
@@ -347,7 +363,7 @@ impl Node {
             (_, Readiness::Loading | Readiness::CatchingUp) => return Decision::WaitUntil(limit),
             _ => return Decision::Nothing,
         };
-        match self.ctx.now < not_before {
+        match cx.now < not_before {
             true => Decision::WaitUntil(not_before),
             false => Decision::Write(change),
         }
@@ -357,38 +373,33 @@ impl Node {
     ///
     /// A move whose first write failed never reached the record. It must not count as leaving either: it would use up
     /// `release_batch`.
-    pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
-        let Some(stay) = self.shards.slots.get_mut(id).filter(|_| !writing) else {
+    pub(super) fn note_called_off(&mut self, cx: &mut Ctx, id: &ShardId, writing: bool) {
+        let Some(stay) = self.slots.get_mut(id).filter(|_| !writing) else {
             return;
         };
         if stay.moving.take().is_some() {
-            let wait = self.ctx.config.timing.move_retry(stay.called_off);
-            stay.move_not_before = self.ctx.now + wait;
+            let wait = cx.config.timing.move_retry(stay.called_off);
+            stay.move_not_before = cx.now + wait;
             stay.called_off += 1;
         }
-        self.left(id);
+        self.left(cx, id);
     }
 
     /// Writes where a shard's state ends, if the move still wants to know.
-    pub(super) fn write_seal(&mut self, id: &ShardId, mv: u64, seal: String) {
-        let goes_on = self
-            .ctx
+    pub(super) fn write_seal(&mut self, cx: &mut Ctx, id: &ShardId, mv: u64, seal: String) {
+        let goes_on = cx
             .view
             .shards
             .get(id)
-            .is_some_and(|r| self.ctx.is_mine(r) && is_freezing(r, mv));
-        let idle = self
-            .shards
-            .slots
-            .get(id)
-            .is_some_and(|s| s.writing.is_none());
+            .is_some_and(|r| cx.is_mine(r) && is_freezing(r, mv));
+        let idle = self.slots.get(id).is_some_and(|s| s.writing.is_none());
         if goes_on && idle {
-            if let Some(stay) = self.shards.slots.get_mut(id) {
+            if let Some(stay) = self.slots.get_mut(id) {
                 stay.sealed = Some((mv, seal.clone()));
             }
-            self.write(id, Transition::Seal { seal });
+            self.write(cx, id, Transition::Seal { seal });
         } else {
-            self.left(id);
+            self.left(cx, id);
         }
     }
 }
