@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, NodeName, Nonce, SessionId, ShardId, Version};
+use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Connection, Expect, Found, OpId, Request, StoreFailure};
 use crate::reason::Reason;
-use crate::record::{HeldByRouter, NodeMode, Record};
+use crate::record::{HeldByRouter, NodeMode, Ownership, Record, ShardRecord};
 use crate::rules::Mutant;
 use crate::settings::Timing;
 use crate::telemetry::{NodeEvent, ShardEvent, ShardStep};
@@ -21,7 +21,7 @@ use crate::view::View;
 
 use super::move_pause::MovePause;
 use super::renewal::OwnSession;
-use super::store_requests::{Pending, WritePurpose};
+use super::store_requests::{Pending, Write, WritePurpose};
 use super::sync::StoreProgress;
 use super::timers::{Timer, Timers};
 use super::{Life, NodeConfig, sets};
@@ -190,13 +190,13 @@ impl Ctx {
             expect: expect.clone(),
             record: record.clone(),
         };
-        let pending = Pending::Put {
+        let write = Write {
             key,
             expect,
             record,
             purpose,
         };
-        self.ask(Connection::Default, request, pending);
+        self.ask(Connection::Default, request, Pending::Put(write));
     }
 
     pub(super) fn read(&mut self, key: Key) {
@@ -216,9 +216,8 @@ impl Ctx {
 
     /// Returns `true` if a write with this purpose, or the read that settles it, is in progress.
     pub(super) fn is_writing(&self, purpose: &WritePurpose) -> bool {
-        self.requests.values().any(|p| {
-            matches!(p, Pending::Put { purpose: of, .. } | Pending::ReadBack { purpose: of, .. } if of == purpose)
-        })
+        let mut writes = self.requests.values().filter_map(Pending::as_write);
+        writes.any(|write| write.purpose == *purpose)
     }
 
     pub(super) fn is_being_read(&self, key: &Key) -> bool {
@@ -399,5 +398,54 @@ impl Ctx {
         if news && self.my_session().is_some_and(|own| !own.busy) {
             self.timers.set(Timer::Renew, self.now);
         }
+    }
+
+    /// Applies a message of the watch.
+    pub(super) fn apply_changes(&mut self, changes: Vec<(Key, Option<Found>)>, upto: Revision) {
+        self.from_watch = true;
+        for (key, found) in changes {
+            match found {
+                Some(found) => self.learn(&key, found),
+                None => {
+                    self.absent.insert(key);
+                }
+            }
+        }
+        self.view.revision = self.view.revision.max(upto);
+    }
+
+    /// Takes mode and cordon from this node's own record.
+    pub(super) fn note_own_node(&mut self) {
+        let Some(record) = self.view.nodes.get(&self.config.name) else {
+            return;
+        };
+        let own = OwnNode {
+            mode: record.mode.clone(),
+            cordoned: record.cordoned,
+        };
+        let before = std::mem::replace(&mut self.own_node, own);
+        self.timers.set_sooner(Timer::OwnRecord, self.now);
+        if before.mode != self.own_node.mode && matches!(self.life, Life::Running) {
+            let mode = self.own_node.mode.clone();
+            self.note(NodeEvent::ModeChanged { mode });
+        }
+    }
+
+    /// Publishes the owner of a shard to the process.
+    pub(super) fn publish_shard(&mut self, id: &ShardId, record: &ShardRecord) {
+        let serving = matches!(
+            record.ownership,
+            Ownership::Owned { serving: true, .. }
+                | Ownership::Warming { .. }
+                | Ownership::Freezing { .. }
+        );
+        self.out.push(Action::Seen {
+            shard: id.clone(),
+            owner: record.owner().cloned(),
+            epoch: record.epoch,
+            serving,
+            moving: record.ownership.moving().map(|(mv, phase)| (mv.id, phase)),
+            rev: record.head.rev,
+        });
     }
 }

@@ -17,7 +17,7 @@ use crate::view::KeyState;
 use super::context::Ctx;
 use super::membership::Membership;
 use super::plan_writer::Planning;
-use super::store_requests::{Pending, Settled, WritePurpose};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 
 /// What a node knows of leading.
@@ -102,14 +102,10 @@ impl Leader {
 
     /// Tries to take the office, if it can still be had.
     pub(super) fn try_become_leader(&mut self, cx: &mut Ctx) {
-        let standing = |p: &Pending| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if *purpose == WritePurpose::Lead)
-        };
         if !cx.may_lead()
             || !cx.has_coordinated()
             || cx.holds_leadership()
-            || cx.requests.values().any(standing)
+            || cx.is_writing(&WritePurpose::Lead)
         {
             return;
         }
@@ -189,5 +185,10 @@ impl Leader {
             self.put_leader(cx, expect, term, session, true, WritePurpose::Unimportant);
         }
         self.stop_leading(cx);
+    }
+
+    /// Remembers a plan that a record names.
+    pub(super) fn note_plan(&mut self, plan: PlanId) {
+        self.highest = self.highest.max(plan);
     }
 }

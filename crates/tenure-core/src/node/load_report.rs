@@ -13,8 +13,8 @@ use crate::plan::LoadAverage;
 use crate::record::{Costs, ShardRecord};
 use crate::time::Time;
 
-use super::Node;
 use super::context::Ctx;
+use super::renewal::Session;
 use super::shards::Shards;
 
 /// How many shards a session tells of: the heaviest.
@@ -22,13 +22,13 @@ const TOLD: usize = 2_000;
 /// By how many percent a shard's load must have changed for a write that nothing else calls for.
 const BAND_PERCENT: u32 = 20;
 
-impl Node {
+impl Session {
     /// Whether what the session says of its load is off by so much from this that it is worth a write.
-    pub(super) fn is_news(&self, new: &Costs) -> bool {
-        let Some(holder) = &self.ctx.own else {
+    pub(super) fn is_news(&self, cx: &Ctx, new: &Costs) -> bool {
+        let Some(holder) = &cx.own else {
             return false;
         };
-        if self.ctx.now < self.session.load_told + self.ctx.config.timing.ttl {
+        if cx.now < self.load_told + cx.config.timing.ttl {
             return false;
         }
         let old = &holder.record.costs;
@@ -49,12 +49,11 @@ impl Node {
     }
 
     /// The session's record was sent, with the load or another report of unserved shards.
-    pub(super) fn load_was_told(&mut self, now: Time) {
-        self.session.load_told = now;
+    pub(super) fn load_was_told(&mut self, _cx: &mut Ctx, now: Time) {
+        self.load_told = now;
     }
 }
 
-/// What a shard costs by the records alone: its owner's last word, else what its record kept.
 impl Shards {
     /// The application said what a shard costs.
     pub(super) fn on_load_told(&mut self, cx: &mut Ctx, activation: ActivationId, load: u32) {

@@ -12,8 +12,8 @@ use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::members;
+use crate::members::Participant;
 use crate::plan::NodeState;
-use crate::reason::Reason;
 use crate::record::{EndReason, Role, SessionRecord, ShardRecord};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
@@ -23,7 +23,7 @@ use crate::view::KeyState;
 use super::context::Ctx;
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node, Timekeeper};
+use super::{Life, Timekeeper};
 
 /// A node that takes part in a keyspace and is not about to leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,204 +154,6 @@ impl Membership {
     }
 }
 
-impl Node {
-    /// Notices that the process was not scheduled when it wanted to be.
-    pub(super) fn note_sleep(&mut self, now: Time) {
-        let Some(wake) = self.ctx.timers.next().filter(|wake| *wake < now) else {
-            return;
-        };
-        let late = now.since(wake);
-        if late > self.ctx.config.timing.renew_interval {
-            self.membership.trust_from(now);
-            // Nothing of this process ran: that the application was silent says nothing about it.
-            self.session.progress = self.session.progress.max(now);
-            self.ctx.note(NodeEvent::ClockJump { gap: late });
-        }
-    }
-
-    pub(super) fn judge(&mut self, id: SessionId) {
-        self.schedule_expiry(id, !self.ctx.is_dated_back(id));
-    }
-
-    /// A session's record was read. If only reads tell of it, what was read is judged.
-    pub(super) fn judge_read(&mut self, id: SessionId) {
-        if self.ctx.is_dated_back(id) {
-            self.schedule_expiry(id, true);
-        }
-    }
-
-    /// Ends a session that was watched for long enough. `heard`: what is known of it is what the store has; otherwise that is
-    /// read first.
-    fn schedule_expiry(&mut self, id: SessionId, heard: bool) {
-        if !matches!(self.ctx.life, Life::Running) || self.ctx.session() == Some(id) {
-            return;
-        }
-        let Some(at) = self.membership.expires_at(&self.ctx, id) else {
-            // Its record is missing: whoever refers to it will see to its end.
-            self.ctx.scan_all = true;
-            return;
-        };
-        if self.ctx.now < at {
-            self.membership.watch_session(&mut self.ctx, id);
-        } else if self.ctx.ended(id) {
-            self.assignment.all_stale();
-            self.ctx.scan_all = true;
-        } else if !heard && self.ctx.config.role != Role::Shadow {
-            let key = Key::Session(id);
-            if !self.ctx.is_being_read(&key) {
-                self.ctx.read(key);
-            }
-        } else if self.ctx.is_unproven(id) && self.ctx.config.role != Role::Shadow {
-            // Old enough to count; but only the write shows that it has stood there all the time.
-            self.ctx
-                .end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
-        } else if self.ctx.config.role != Role::Shadow && !self.ctx.is_newer(id) {
-            let healthy = self.ctx.lease_phase() == Some(LeasePhase::Attached);
-            if healthy || self.ctx.config.rules.broken_by(Mutant::JudgeOverslept) {
-                self.ctx
-                    .end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
-            } else {
-                self.ctx.timers.set(
-                    Timer::SessionExpiry(id),
-                    self.ctx.now + self.ctx.config.timing.renew_interval,
-                );
-            }
-        }
-    }
-
-    pub(super) fn on_judged(&mut self, id: SessionId, outcome: Settled) {
-        match outcome {
-            Settled::Done => {
-                if let Some(record) = self.ctx.view.sessions.get(&id)
-                    && let Some(ended) = record.ended
-                {
-                    let node = record.node.clone();
-                    self.ctx.note(NodeEvent::SessionEnded {
-                        session: id,
-                        node,
-                        reason: ended.reason,
-                    });
-                }
-            }
-            Settled::Lost => self.membership.watch_session(&mut self.ctx, id),
-            Settled::Failed { .. } => {
-                self.ctx.timers.set(
-                    Timer::SessionExpiry(id),
-                    self.ctx.later(self.ctx.config.timing.renew_retry_interval),
-                );
-            }
-        }
-    }
-
-    pub(super) fn on_session_changed(&mut self, id: SessionId) {
-        let record = self.ctx.view.sessions.get(&id);
-        let gone = record.is_none_or(|record| record.ended.is_some());
-        if let Some(record) = record {
-            self.ctx.longest = self.ctx.longest.max(record.ttl);
-            if record.role == Role::Router {
-                // Shards that freeze may have waited for this one.
-                for shard in &self.shards.leaving {
-                    self.ctx.changed.insert(Key::Shard(shard.clone()));
-                }
-            }
-        }
-        if self.ctx.my_session().is_some_and(|h| h.id == id) {
-            match self.ctx.view.sessions.cell(&id) {
-                Some(KeyState::Present(seen))
-                    if seen.record.ended.is_some() && !self.is_resigning() =>
-                {
-                    self.session_over(Reason::SessionEnded);
-                }
-                Some(KeyState::Missing { .. }) => self.session_over(Reason::RecordMissing),
-                // Until it is rewritten everyone takes this node for gone.
-                Some(KeyState::Damaged { .. }) => self.ctx.timers.set(Timer::Renew, self.ctx.now),
-                _ => {}
-            }
-        } else if matches!(self.ctx.life, Life::Running) {
-            self.membership.watch_session(&mut self.ctx, id);
-        }
-        if gone {
-            self.leader.look_at_leader(&mut self.ctx, &self.membership);
-            // What the ended session had can be had now, whether or not it was a member.
-            self.assignment.all_stale();
-            self.ctx.scan_all = true;
-        }
-        self.refresh_members();
-    }
-
-    /// Derives the members anew; if they changed, so does what everyone should have.
-    pub(super) fn refresh_members(&mut self) {
-        // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
-        let me = self
-            .ctx
-            .session()
-            .filter(|_| self.ctx.config.role == Role::Shadow);
-        if !self.ctx.view.take_members_moved() && me.is_none() {
-            return;
-        }
-        let view = &self.ctx.view;
-        let sessions = view.sessions.iter().map(|(id, _)| *id);
-        let all = sessions.filter_map(|id| members::node_of(view, id, me));
-        let active: Vec<members::Participant<'_>> = all
-            .filter(|node| matches!(node.state, NodeState::Active | NodeState::Cordoned))
-            .collect();
-        let broken = |mutant| self.ctx.config.rules.broken_by(mutant);
-        let (all, uncordoned) = (
-            broken(Mutant::StrangersCounted),
-            broken(Mutant::CordonIgnored),
-        );
-        let mut changed = Vec::new();
-        for keyspace in self.ctx.config.keyspaces.keys() {
-            let part = active
-                .iter()
-                .filter(|node| all || members::serves(node.record, keyspace));
-            let seats = part.map(|node| Seat {
-                name: node.name.clone(),
-                session: node.session,
-                weight: node.record.weight,
-                capacity: node.record.capacity,
-                cordoned: node.state == NodeState::Cordoned && !uncordoned,
-            });
-            let seats: Vec<Seat> = seats.collect();
-            if self
-                .membership
-                .groups
-                .get(keyspace)
-                .map(|group| &group.seats)
-                != Some(&seats)
-            {
-                changed.push((keyspace.clone(), Group::new(seats, self.ctx.now)));
-            }
-        }
-        let member = |node: &members::Participant<'_>| Member {
-            name: node.name.clone(),
-            session: node.session,
-            weight: node.record.weight,
-        };
-        let members: Vec<Member> = active.iter().map(member).collect();
-        if members != self.membership.members {
-            // Nodes look one after the other, so that not all of them write the same tombstone.
-            let place = members.iter().position(|m| m.name == self.ctx.config.name);
-            let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
-            self.membership.turn = self.ctx.config.timing.ttl / 100 * place;
-            self.membership.members = members;
-        }
-        self.leader.plan_soon(&mut self.ctx);
-        if changed.is_empty() {
-            return;
-        }
-        for (keyspace, group) in changed {
-            self.assignment.new_ranking(&keyspace);
-            self.assignment.stale(&keyspace);
-            self.membership.groups.insert(keyspace, group);
-        }
-        self.ctx.scan_all = true;
-        self.ctx.timers.set(
-            Timer::Rebalance,
-            self.ctx.now + self.ctx.config.timing.assignment_settle_time,
-        );
-    }
-}
 impl Membership {
     /// When a session will have been watched for long enough to be over, if nothing changes.
     pub(super) fn expires_at(&self, cx: &Ctx, session: SessionId) -> Option<Time> {
@@ -396,14 +198,14 @@ impl Membership {
         }
     }
 
-    pub(super) fn judge_everyone(&mut self, cx: &mut Ctx) {
+    pub(super) fn judge_everyone(&self, cx: &mut Ctx) {
         let all: Vec<_> = cx.view.sessions.cells().map(|(id, _)| *id).collect();
         for id in all {
             self.watch_session(cx, id);
         }
     }
 
-    fn watch_session(&mut self, cx: &mut Ctx, id: SessionId) {
+    pub(super) fn watch_session(&self, cx: &mut Ctx, id: SessionId) {
         let cell = cx.view.sessions.cell(&id);
         if cx.session() == Some(id) || cx.is_end(cell) {
             return cx.timers.clear(&Timer::SessionExpiry(id));
@@ -429,4 +231,148 @@ impl Membership {
         let staying = all.filter(|node| node.state != NodeState::Leaving);
         staying.map(|node| node.name).min() == Some(&cx.config.name)
     }
+}
+
+impl Membership {
+    /// Returns how late the process was woken if that was too late for observations of other processes to count.
+    pub(super) fn note_late_wakeup(&mut self, cx: &mut Ctx, now: Time) -> bool {
+        let Some(wake) = cx.timers.next().filter(|wake| *wake < now) else {
+            return false;
+        };
+        let late = now.since(wake);
+        if late <= cx.config.timing.renew_interval {
+            return false;
+        }
+        self.trust_from(now);
+        cx.note(NodeEvent::ClockJump { gap: late });
+        true
+    }
+
+    /// Ends a session that was observed for long enough, or schedules the next check.
+    ///
+    /// `is_current`: the known state of the session is the state in the store. Otherwise the record is read first. Returns `true` if
+    /// the session is known to have ended.
+    pub(super) fn check_expiry(&self, cx: &mut Ctx, id: SessionId, is_current: bool) -> bool {
+        if !matches!(cx.life, Life::Running) || cx.session() == Some(id) {
+            return false;
+        }
+        let Some(at) = self.expires_at(cx, id) else {
+            // The record is missing: the shards and nodes that refer to it lead to its end.
+            cx.scan_all = true;
+            return false;
+        };
+        if cx.now < at {
+            self.watch_session(cx, id);
+            return false;
+        }
+        if cx.ended(id) {
+            cx.scan_all = true;
+            return true;
+        }
+        if cx.config.role == Role::Shadow {
+            return false;
+        }
+        if !is_current {
+            let key = Key::Session(id);
+            if !cx.is_being_read(&key) {
+                cx.read(key);
+            }
+            return false;
+        }
+        let healthy = cx.lease_phase() == Some(LeasePhase::Attached);
+        // A tombstone that is old enough is no proof by itself: the write shows that it was there all the time.
+        let may_end = healthy || cx.broken_by(Mutant::JudgeOverslept) || cx.is_unproven(id);
+        if !cx.is_unproven(id) && cx.is_newer(id) {
+            return false;
+        }
+        if may_end {
+            cx.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
+        } else {
+            let again = cx.now + cx.config.timing.renew_interval;
+            cx.timers.set(Timer::SessionExpiry(id), again);
+        }
+        false
+    }
+
+    /// Reports an ended session, or schedules another attempt to end it.
+    pub(super) fn on_expiry_settled(&self, cx: &mut Ctx, id: SessionId, outcome: &Settled) {
+        match outcome {
+            Settled::Done => {
+                if let Some(record) = cx.view.sessions.get(&id)
+                    && let Some(ended) = record.ended
+                {
+                    let (node, reason) = (record.node.clone(), ended.reason);
+                    cx.note(NodeEvent::SessionEnded {
+                        session: id,
+                        node,
+                        reason,
+                    });
+                }
+            }
+            Settled::Lost => self.watch_session(cx, id),
+            Settled::Failed { .. } => {
+                let again = cx.later(cx.config.timing.renew_retry_interval);
+                cx.timers.set(Timer::SessionExpiry(id), again);
+            }
+        }
+    }
+
+    /// Derives the members of each keyspace from the view. Returns `None` if no member can have changed, otherwise the keyspaces
+    /// whose members changed.
+    pub(super) fn refresh(&mut self, cx: &mut Ctx) -> Option<Vec<KeyspaceName>> {
+        // A shadow node counts itself, and its session may be new. The part of other nodes does not change with a renewal.
+        let me = cx.session().filter(|_| cx.config.role == Role::Shadow);
+        if !cx.view.take_members_moved() && me.is_none() {
+            return None;
+        }
+        let view = &cx.view;
+        let sessions = view.sessions.iter().map(|(id, _)| *id);
+        let all = sessions.filter_map(|id| members::node_of(view, id, me));
+        let active: Vec<Participant<'_>> = all
+            .filter(|node| matches!(node.state, NodeState::Active | NodeState::Cordoned))
+            .collect();
+        let members: Vec<Member> = active.iter().map(member).collect();
+        if members != self.members {
+            // Nodes check one after the other, so that not all of them write the same tombstone.
+            let place = members.iter().position(|m| m.name == cx.config.name);
+            let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
+            self.turn = cx.config.timing.ttl / 100 * place;
+            self.members = members;
+        }
+        let mut changed = Vec::new();
+        for keyspace in cx.config.keyspaces.keys() {
+            let seats = seats(cx, keyspace, &active);
+            if self.groups.get(keyspace).map(|group| &group.seats) != Some(&seats) {
+                let group = Group::new(seats, cx.now);
+                self.groups.insert(keyspace.clone(), group);
+                changed.push(keyspace.clone());
+            }
+        }
+        Some(changed)
+    }
+}
+
+fn member(node: &Participant<'_>) -> Member {
+    Member {
+        name: node.name.clone(),
+        session: node.session,
+        weight: node.record.weight,
+    }
+}
+
+/// Returns the nodes that take part in a keyspace.
+fn seats(cx: &Ctx, keyspace: &KeyspaceName, active: &[Participant<'_>]) -> Vec<Seat> {
+    let all = cx.broken_by(Mutant::StrangersCounted);
+    let uncordoned = cx.broken_by(Mutant::CordonIgnored);
+    let part = active
+        .iter()
+        .filter(|node| all || members::serves(node.record, keyspace));
+    let seats = part.map(|node| Seat {
+        name: node.name.clone(),
+        session: node.session,
+        weight: node.record.weight,
+        capacity: node.record.capacity,
+        cordoned: node.state == NodeState::Cordoned && !uncordoned,
+    });
+    seats.collect()
 }

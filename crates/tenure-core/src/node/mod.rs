@@ -53,6 +53,26 @@ mod tests;
 mod timers;
 mod unserved;
 
+use crate::ids::Revision;
+use crate::machine::Found;
+use crate::machine::OpId;
+use crate::machine::Reply;
+use crate::machine::StoreFailure;
+use crate::node::renewal::SessionChange;
+use crate::node::shutdown::StopState;
+use crate::node::startup::StartupEnd;
+use crate::node::store_lease::LeaseCheck;
+use crate::node::store_lease::on_lease_checked;
+use crate::node::store_requests::Pending;
+use crate::node::store_requests::Settled;
+use crate::node::store_requests::SettledWrite;
+use crate::node::store_requests::Write;
+use crate::node::store_requests::WritePurpose;
+use crate::node::store_requests::learn_missing;
+use crate::node::store_requests::on_read_back;
+use crate::node::store_requests::read_back;
+use crate::reason::Reason;
+use crate::rules::Mutant;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId};
@@ -118,17 +138,25 @@ impl Node {
         }
     }
 
-    /// Takes an event at a time and says what to do.
+    /// Handles an event and returns the actions that follow from it.
     pub fn step(&mut self, now: Time, event: Event) -> Step {
         if matches!(self.ctx.life, Life::Over) {
-            return self.step_after_the_end(event);
+            // Only the end of work that was in progress is still taken.
+            if let Event::Drained(activation) = event {
+                self.shards.runs.remove(&activation);
+            }
+            return Step::default();
         }
         if self.ctx.now == Time::ZERO {
             self.session.progress = now;
         }
-        self.note_sleep(now);
+        if self.membership.note_late_wakeup(&mut self.ctx, now) {
+            // This process did not run, so the silence of the application proves nothing.
+            self.session.progress = self.session.progress.max(now);
+        }
         self.ctx.now = self.ctx.now.max(now);
-        self.tick_lease();
+        let change = self.session.tick_lease(&mut self.ctx);
+        self.on_session_change(change);
         self.ctx.from_watch = false;
         self.handle(event);
         while !matches!(self.ctx.life, Life::Over) {
@@ -139,16 +167,13 @@ impl Node {
             self.ctx.from_watch = false;
             self.wake(timer);
         }
-        if matches!(self.ctx.life, Life::Over) {
-            return Step {
-                actions: std::mem::take(&mut self.ctx.out),
-                wake: None,
-            };
+        let over = matches!(self.ctx.life, Life::Over);
+        if !over {
+            self.ctx.ask_about_absent();
         }
-        self.ctx.ask_about_absent();
         Step {
             actions: std::mem::take(&mut self.ctx.out),
-            wake: self.ctx.timers.next(),
+            wake: self.ctx.timers.next().filter(|_| !over),
         }
     }
 
@@ -207,250 +232,592 @@ impl Node {
     }
 
     fn handle(&mut self, event: Event) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
+        let shards = &mut self.shards;
         match event {
             Event::Tick => {
-                if matches!(self.ctx.life, Life::Booting) && self.startup.boot.is_fresh() {
-                    self.advance_boot();
+                if matches!(cx.life, Life::Booting) && self.startup.boot.is_fresh() {
+                    self.advance_startup();
                 }
             }
             Event::Reply { op, reply } => self.on_reply(op, reply),
-            Event::Changed { changes, upto } => {
-                self.ctx.from_watch = true;
-                for (key, found) in changes {
-                    match found {
-                        Some(found) => self.ctx.learn(&key, found),
-                        None => {
-                            self.ctx.absent.insert(key);
-                        }
-                    }
-                }
-                self.ctx.view.revision = self.ctx.view.revision.max(upto);
-            }
-            Event::WatchGap => self.on_watch_gap(),
-            Event::Loaded(activation) => self.shards.on_loaded(
-                &mut self.ctx,
-                &self.membership,
-                &mut self.assignment,
-                activation,
-            ),
-            Event::CaughtUp(activation) => self.shards.on_caught_up(
-                &mut self.ctx,
-                &self.membership,
-                &mut self.assignment,
-                activation,
-            ),
+            Event::Changed { changes, upto } => cx.apply_changes(changes, upto),
+            Event::WatchGap => sync::on_watch_gap(cx),
+            Event::Loaded(id) => shards.on_loaded(cx, members, assignment, id),
+            Event::CaughtUp(id) => shards.on_caught_up(cx, members, assignment, id),
             Event::Frozen {
                 activation,
                 move_id,
-            } => self.shards.on_frozen(
-                &mut self.ctx,
-                &self.membership,
-                &mut self.assignment,
-                activation,
-                move_id,
-            ),
-            Event::Sealed { activation, seal } => {
-                self.shards.on_sealed(&mut self.ctx, activation, seal)
-            }
+            } => shards.on_frozen(cx, members, assignment, activation, move_id),
+            Event::Sealed { activation, seal } => shards.on_sealed(cx, activation, seal),
             Event::SealFailed { activation, error } => {
-                self.shards.on_seal_failed(&mut self.ctx, activation, error)
+                shards.on_seal_failed(cx, activation, error);
             }
             Event::LoadFailed { activation, error } => {
-                self.shards
-                    .on_load_failed(&mut self.ctx, &self.membership, activation, error)
+                shards.on_load_failed(cx, members, activation, error);
             }
-            Event::LoopEnded { activation, error } => {
-                self.shards.on_run_ended(&mut self.ctx, activation, error)
-            }
+            Event::LoopEnded { activation, error } => shards.on_run_ended(cx, activation, error),
             Event::Trouble {
                 activation,
                 trouble,
-            } => self.shards.on_trouble(
-                &mut self.ctx,
-                &self.membership,
-                &mut self.assignment,
-                activation,
-                trouble,
-            ),
-            Event::Cost { activation, cost } => {
-                self.shards.on_load_told(&mut self.ctx, activation, cost)
-            }
-            Event::Drained(activation) => {
-                self.shards
-                    .on_drained(&mut self.ctx, &self.membership, activation)
-            }
-            Event::Hold(held) => self.ctx.hold(held),
+            } => shards.on_trouble(cx, members, assignment, activation, trouble),
+            Event::Cost { activation, cost } => shards.on_load_told(cx, activation, cost),
+            Event::Drained(id) => shards.on_drained(cx, members, id),
+            Event::Hold(held) => cx.hold(held),
             Event::Progress(at) => self.session.progress = self.session.progress.max(at),
             Event::Stop => self.begin_stop(),
         }
     }
 
     fn wake(&mut self, timer: Timer) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
         match timer {
-            Timer::Boot => self.resume_boot(),
-            Timer::Renew => self.renew(),
-            Timer::Lease => {}
-            Timer::SessionExpiry(session) => self.judge(session),
-            Timer::Stay(shard) => self.shards.look_at(
-                &mut self.ctx,
-                &self.membership,
-                &mut self.assignment,
-                &shard,
-            ),
+            Timer::Boot => {
+                self.startup.resume(cx);
+                self.advance_startup();
+            }
+            Timer::Renew => self.session.renew(cx, &self.shards),
+            Timer::Lease | Timer::Absent => {}
+            Timer::SessionExpiry(id) => {
+                let current = !cx.is_dated_back(id);
+                self.check_expiry(id, current);
+            }
+            Timer::Stay(id) => self.shards.look_at(cx, members, assignment, &id),
             Timer::Tick => self.on_tick(),
             Timer::Rebalance => {
-                self.assignment.all_stale();
-                self.ctx.scan_all = true;
+                assignment.all_stale();
+                cx.scan_all = true;
             }
-            Timer::Acquire => self.shards.retries.retry_acquire(&mut self.ctx),
-            Timer::Absent => {}
-            Timer::Look => {
-                self.shards
-                    .look_on(&mut self.ctx, &self.membership, &mut self.assignment)
-            }
-            Timer::Restore => self.recovery.restore_lost(&mut self.ctx),
+            Timer::Acquire => self.shards.retries.retry_acquire(cx),
+            Timer::Look => self.shards.look_on(cx, members, assignment),
+            Timer::Restore => self.recovery.restore_lost(cx),
             Timer::OwnRecord => {
-                self.resolve_unsure();
-                self.apply_own_record();
-            }
-            Timer::Lead => self.leader.try_become_leader(&mut self.ctx),
-            Timer::PauseEnd => {
-                if move_pause::end_pause(&mut self.ctx) {
-                    self.leader.plan_soon(&mut self.ctx);
+                self.startup.resolve_unsure(cx);
+                if rejoin::apply_own_record(cx, &self.shards) {
+                    self.begin_stop();
                 }
             }
-            Timer::Plan => self.leader.plan(&mut self.ctx, &self.membership),
-            Timer::Stop => self.finish_stop(true),
+            Timer::Lead => self.leader.try_become_leader(cx),
+            Timer::PauseEnd => {
+                if move_pause::end_pause(cx) {
+                    self.leader.plan_soon(cx);
+                }
+            }
+            Timer::Plan => self.leader.plan(cx, members),
+            Timer::Stop => {
+                if matches!(cx.life, Life::Stopping) {
+                    // The limit of the stop: the node ends although some work or records are not in order.
+                    self.shards.cut_all(cx, Reason::NodeStopping);
+                    cx.stopped();
+                }
+            }
         }
     }
 
-    /// Draws the conclusions from everything that changed in the view.
+    /// Evaluates everything that changed in the view.
     fn settle_changes(&mut self) {
         loop {
             while let Some(key) = self.ctx.changed.pop_first() {
                 self.on_changed(&key);
             }
-            // A look that is under way comes to its end first, portion by portion.
+            // A scan in progress ends first, portion by portion.
             if !self.shards.to_scan.is_empty() || !std::mem::take(&mut self.ctx.scan_all) {
                 break;
             }
-            self.shards
-                .look_at_every_shard(&mut self.ctx, &self.membership, &mut self.assignment);
+            self.scan_shards();
         }
         if matches!(self.ctx.life, Life::Booting) {
-            self.advance_boot();
+            self.advance_startup();
         }
-        self.check_started();
-        self.finish_stop(false);
+        self.startup.check_started(&mut self.ctx, &self.shards);
+        if matches!(self.ctx.life, Life::Stopping) {
+            match shutdown::stop_state(&self.ctx, &self.shards, &self.session) {
+                StopState::Waiting => {}
+                StopState::Finished => self.ctx.stopped(),
+                StopState::Resign => self.ctx.resign_session(),
+            }
+        }
+    }
+
+    fn scan_shards(&mut self) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
+        self.shards.look_at_every_shard(cx, members, assignment);
     }
 
     fn on_changed(&mut self, key: &Key) {
+        let (cx, members, leader) = (&mut self.ctx, &self.membership, &mut self.leader);
         match key {
             Key::Cluster => {
-                if let Some(seen) = self.ctx.view.cluster.seen(&()) {
-                    self.ctx.longest = self.ctx.longest.max(seen.record.longest_ttl);
+                if let Some(seen) = cx.view.cluster.seen(&()) {
+                    cx.longest = cx.longest.max(seen.record.longest_ttl);
                     let record = Arc::clone(&seen.record);
-                    move_pause::apply_cluster(&mut self.ctx, &record);
+                    move_pause::apply_cluster(cx, &record);
                 }
-                self.leader.plan_soon(&mut self.ctx);
+                leader.plan_soon(cx);
             }
-            Key::Leader => self.leader.look_at_leader(&mut self.ctx, &self.membership),
-            Key::Session(id) => {
-                self.note_peer_alive(*id);
-                self.on_session_changed(*id);
-                let session = self.ctx.view.sessions.get(id);
-                if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
-                    // Moves that have loaded leave room for others.
-                    self.leader.plan_soon(&mut self.ctx);
-                }
-            }
+            Key::Leader => leader.look_at_leader(cx, members),
+            Key::Session(id) => self.on_session_record(*id),
             Key::Node(name) => {
-                if *name == self.ctx.config.name
-                    && let Some(record) = self.ctx.view.nodes.get(name)
-                {
-                    let other = self.ctx.own_node.mode != record.mode;
-                    self.ctx.own_node.mode = record.mode.clone();
-                    self.ctx.own_node.cordoned = record.cordoned;
-                    self.ctx.timers.set_sooner(Timer::OwnRecord, self.ctx.now);
-                    if other && matches!(self.ctx.life, Life::Running) {
-                        let mode = self.ctx.own_node.mode.clone();
-                        self.ctx.note(NodeEvent::ModeChanged { mode });
-                    }
+                if *name == cx.config.name {
+                    cx.note_own_node();
                 }
                 self.refresh_members();
-                // A cordon changes no member, and a plan nevertheless.
+                // A cordon changes no member, but it changes plans.
                 self.leader.plan_soon(&mut self.ctx);
             }
             Key::Keyspace(name) => {
-                if let Some(record) = self.ctx.view.keyspaces.get(name) {
-                    let known = self.recovery.generations.entry(name.clone()).or_default();
-                    *known = (*known).max(record.generation);
-                }
+                self.recovery.note_keyspace(cx, name);
                 self.assignment.stale(name);
-                self.ctx.scan_all = true;
-                self.leader.look_at_leader(&mut self.ctx, &self.membership);
-                self.leader.plan_soon(&mut self.ctx);
+                cx.scan_all = true;
+                leader.look_at_leader(cx, members);
+                leader.plan_soon(cx);
             }
-            Key::Shard(id) => {
-                self.ctx.restore_later(id);
-                self.tell_owner(id);
-                self.leader.plan_soon(&mut self.ctx);
-                if self.ctx.own_node.mode == NodeMode::Draining {
-                    let soon = self.ctx.now + self.ctx.config.timing.renew_retry_interval;
-                    self.ctx.timers.set_sooner(Timer::OwnRecord, soon);
+            Key::Shard(id) => self.on_shard_record(id),
+        }
+    }
+
+    fn on_shard_record(&mut self, id: &ShardId) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
+        cx.restore_later(id);
+        if let Some(record) = cx.view.shards.seen(id).map(|seen| Arc::clone(&seen.record)) {
+            self.recovery.note_epoch(id, record.epoch);
+            self.leader.note_plan(record.plan);
+            self.shards.note_epoch(id, record.epoch);
+            cx.publish_shard(id, &record);
+        }
+        self.leader.plan_soon(cx);
+        if cx.own_node.mode == NodeMode::Draining {
+            let soon = cx.now + cx.config.timing.renew_retry_interval;
+            cx.timers.set_sooner(Timer::OwnRecord, soon);
+        }
+        if assignment.depends_on_shards(&id.keyspace) {
+            assignment.stale(&id.keyspace);
+            cx.scan_all = true;
+        }
+        self.shards.look_at(cx, members, assignment, id);
+    }
+
+    fn on_session_record(&mut self, id: SessionId) {
+        let cx = &mut self.ctx;
+        self.startup.note_peer_alive(cx, id);
+        let record = cx.view.sessions.get(&id);
+        let gone = record.is_none_or(|record| record.ended.is_some());
+        if let Some(record) = record {
+            cx.longest = cx.longest.max(record.ttl);
+            if record.role == Role::Router {
+                // Shards that freeze may have waited for this router.
+                let leaving = self.shards.leaving.iter();
+                leaving.for_each(|shard| cx.changed.insert(Key::Shard(shard.clone())));
+            }
+        }
+        if cx.my_session().is_some_and(|own| own.id == id) {
+            let change = self.session.on_own_record(cx);
+            self.on_session_change(change);
+        } else if matches!(cx.life, Life::Running) {
+            self.membership.watch_session(cx, id);
+        }
+        let cx = &mut self.ctx;
+        if gone {
+            self.leader.look_at_leader(cx, &self.membership);
+            // The shards of the ended session are free now, whether or not it was a member.
+            self.assignment.all_stale();
+            cx.scan_all = true;
+        }
+        self.refresh_members();
+        let session = self.ctx.view.sessions.get(&id);
+        if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
+            // Moves that have loaded leave room for others.
+            self.leader.plan_soon(&mut self.ctx);
+        }
+    }
+
+    /// Applies a change of the session to the other parts.
+    fn on_session_change(&mut self, change: Option<SessionChange>) {
+        let cx = &mut self.ctx;
+        match change {
+            None => {}
+            Some(SessionChange::Lease(phase)) => {
+                self.leader.look_at_leader(cx, &self.membership);
+                if phase == LeasePhase::Detached {
+                    self.shards.cut_all(cx, Reason::LeaseLost);
                 }
-                if self.assignment.depends_on_shards(&id.keyspace) {
-                    self.assignment.stale(&id.keyspace);
-                    self.ctx.scan_all = true;
+                if phase == LeasePhase::Attached {
+                    // Observations of other processes during the outage prove nothing.
+                    self.membership.trust_from(cx.now);
+                    self.startup.restart_peers(cx.now);
+                    cx.scan_all = true;
                 }
-                self.shards
-                    .look_at(&mut self.ctx, &self.membership, &mut self.assignment, id);
+            }
+            Some(SessionChange::Over(reason)) => {
+                let Some(own) = cx.own.take() else { return };
+                self.shards.cut_all(cx, reason);
+                self.leader.stop_leading(cx);
+                cx.timers.clear(&Timer::Renew);
+                cx.timers.clear(&Timer::Lease);
+                let session = own.id;
+                cx.note(NodeEvent::SessionLost { session, reason });
+                if matches!(cx.life, Life::Running | Life::Booting) {
+                    self.startup.begin(cx, cx.now);
+                }
+                self.refresh_members();
             }
         }
     }
 
-    fn tell_owner(&mut self, id: &ShardId) {
-        let Some(record) = self.ctx.view.shards.get(id) else {
+    fn check_expiry(&mut self, id: SessionId, is_current: bool) {
+        if self.membership.check_expiry(&mut self.ctx, id, is_current) {
+            self.assignment.all_stale();
+        }
+    }
+
+    /// Derives the members of each keyspace. If they changed, so do all assignments.
+    fn refresh_members(&mut self) {
+        let cx = &mut self.ctx;
+        let Some(changed) = self.membership.refresh(cx) else {
             return;
         };
-        let generation = record.epoch.generation();
-        match self.recovery.generations.get_mut(&id.keyspace) {
-            Some(known) => *known = (*known).max(generation),
-            None => {
-                self.recovery
-                    .generations
-                    .insert(id.keyspace.clone(), generation);
-            }
+        self.leader.plan_soon(cx);
+        if changed.is_empty() {
+            return;
         }
-        self.leader.highest = self.leader.highest.max(record.plan);
-        match self.shards.slots.get_mut(id) {
-            Some(stay) => stay.highest = stay.highest.max(record.epoch),
-            None => {
-                let stay = self.shards.slots.entry(id.clone()).or_default();
-                stay.highest = record.epoch;
-            }
+        for keyspace in changed {
+            self.assignment.new_ranking(&keyspace);
+            self.assignment.stale(&keyspace);
         }
-        let serving = matches!(
-            record.ownership,
-            Ownership::Owned { serving: true, .. }
-                | Ownership::Warming { .. }
-                | Ownership::Freezing { .. }
-        );
-        let owner = record.owner().cloned();
-        self.ctx.out.push(Action::Seen {
-            shard: id.clone(),
-            owner,
-            epoch: record.epoch,
-            serving,
-            moving: record.ownership.moving().map(|(mv, phase)| (mv.id, phase)),
-            rev: record.head.rev,
-        });
+        cx.scan_all = true;
+        let settled = cx.now + cx.config.timing.assignment_settle_time;
+        cx.timers.set(Timer::Rebalance, settled);
+    }
+
+    fn advance_startup(&mut self) {
+        let (cx, recovery) = (&mut self.ctx, &mut self.recovery);
+        let session = &mut self.session;
+        match self
+            .startup
+            .advance_boot(cx, session, &self.membership, recovery)
+        {
+            None => {}
+            Some(StartupEnd::Registered) => self.begin_running(),
+            Some(StartupEnd::Refused(refusal)) => self.refuse(refusal),
+        }
+    }
+
+    fn begin_running(&mut self) {
+        self.startup.finish(&mut self.ctx);
+        self.membership.trust_from(self.ctx.now);
+        self.refresh_members();
+        self.membership.judge_everyone(&mut self.ctx);
+        if std::mem::take(&mut self.ctx.progress.relist) {
+            self.ctx.list();
+        }
+        self.scan_shards();
+        self.leader.look_at_leader(&mut self.ctx, &self.membership);
+        self.startup.begin_ready(&mut self.ctx);
+    }
+
+    fn begin_stop(&mut self) {
+        let cx = &mut self.ctx;
+        let limit = cx.now + cx.config.timing.drain_timeout + cx.config.timing.ttl;
+        match cx.life {
+            Life::Running => {
+                self.leader.resign_leadership(cx);
+                cx.life = Life::Stopping;
+                cx.stopping_since = cx.now;
+                cx.timers.set(Timer::Stop, limit);
+                if cx.broken_by(Mutant::EndBeforeRelease) {
+                    cx.resign_session();
+                }
+                cx.timers.set(Timer::Renew, cx.now);
+                cx.scan_all = true;
+            }
+            Life::Booting => {
+                cx.life = Life::Stopping;
+                self.startup.boot = Boot::default();
+                cx.timers.clear(&Timer::Boot);
+                cx.timers.set(Timer::Stop, limit);
+            }
+            Life::Stopping | Life::Over => {}
+        }
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.resign_session();
+        self.ctx.resign_session();
         self.ctx.life = Life::Over;
         self.startup.boot = Boot::default();
         self.ctx.out.push(Action::Refused(refusal));
+    }
+
+    /// Checks everything, so that no decision depends on a message that may have been lost.
+    fn on_tick(&mut self) {
+        let cx = &mut self.ctx;
+        let next = cx.now + cx.config.timing.tick_interval;
+        cx.timers.set(Timer::Tick, next);
+        if !matches!(cx.life, Life::Running | Life::Stopping) {
+            return;
+        }
+        sync::check_progress(cx);
+        self.recovery.keep_name(cx);
+        self.recovery.keep_cluster(cx);
+        cx.ask_after_neighbours();
+        self.leader.look_at_leader(cx, &self.membership);
+        self.leader.plan_soon(cx);
+        cx.read(Key::Node(cx.config.name.clone()));
+        for name in Arc::clone(&cx.config).keyspaces.keys() {
+            cx.read(Key::Keyspace(name.clone()));
+        }
+        self.shards.read_doubtful(cx);
+        self.assignment.all_stale();
+        self.shards.retries.renew_retries(cx);
+        cx.timers.set_sooner(Timer::Restore, cx.now);
+        cx.timers.set_sooner(Timer::OwnRecord, cx.now);
+        if self.membership.is_first_member(cx) {
+            sync::sweep(cx);
+        }
+        cx.scan_all = true;
+    }
+
+    /// Closes everything, forgets all records, and waits for raised generations: the store was replaced or restored.
+    fn on_store_replaced(&mut self, problem: String) {
+        let cx = &mut self.ctx;
+        if cx.store_replaced.is_some() {
+            return;
+        }
+        cx.note(NodeEvent::StoreReplaced { problem });
+        let keyspaces = cx.view.keyspaces.iter();
+        let generations = keyspaces.map(|(name, k)| (name.clone(), k.record.generation));
+        cx.store_replaced = Some(generations.collect());
+        self.shards.cut_all(cx, Reason::StoreReplaced);
+        self.leader.stop_leading(cx);
+        cx.own = None;
+        // Replies of the former store must not get into the new view.
+        cx.requests.clear();
+        // A generation whose draw is in progress is not confirmed any more. A drawn one may be drawn again in this store.
+        self.recovery.drawn.clear();
+        self.shards.forget_writes();
+        cx.timers.clear(&Timer::Renew);
+        cx.timers.clear(&Timer::Lease);
+        cx.view = View::new(cx.config.rules);
+        cx.progress.asked_at = Revision(0);
+        if !matches!(cx.life, Life::Stopping) {
+            let at = cx.now + cx.config.timing.renew_interval;
+            self.startup.begin(cx, at);
+        }
+    }
+
+    fn on_reply(&mut self, op: OpId, reply: Reply) {
+        let cx = &mut self.ctx;
+        let Some(pending) = cx.requests.remove(op) else {
+            return;
+        };
+        cx.progress.count_write(&reply);
+        match pending {
+            Pending::Put(write) => self.on_put(write, reply),
+            Pending::ReadBack {
+                write,
+                mark,
+                unknown,
+            } => {
+                let recovery = &mut self.recovery;
+                let settled = on_read_back(cx, recovery, write, mark, unknown, reply);
+                self.settled(settled);
+            }
+            Pending::Read { key, mark } => self.on_read(key, mark, reply),
+            Pending::Delete { key, mark } => match reply {
+                Reply::Won(_) => {
+                    cx.note(NodeEvent::TombstoneRemoved { key: key.clone() });
+                    learn_missing(cx, &mut self.recovery, key, mark);
+                }
+                Reply::Failed(failure) => {
+                    let error = failure.text().to_owned();
+                    cx.note(NodeEvent::GcFailed { key, error });
+                }
+                _ => {}
+            },
+            Pending::List { asked_at, begun } => self.on_list(asked_at, begun, reply),
+            Pending::Revision { asked_at } => {
+                if let Reply::Revision(revision) = reply
+                    && let Some(problem) = cx.progress.on_revision(revision, asked_at)
+                {
+                    self.on_store_replaced(problem);
+                }
+            }
+            Pending::CreateSession { nonce, sent } => {
+                match self.session.on_created(cx, nonce, sent, &reply) {
+                    None => {}
+                    Some(false) => self.session_not_created(&reply),
+                    Some(true) => {
+                        let members = &mut self.membership;
+                        self.startup.on_boot_settled(cx, members, Settled::Done);
+                    }
+                }
+            }
+            Pending::AskLease { id, purpose } => {
+                let waited = self.startup.has_waited_for(cx, id);
+                match on_lease_checked(cx, id, &purpose, &reply, waited) {
+                    LeaseCheck::Settled(outcome) => self.settled(Some((purpose, outcome))),
+                    LeaseCheck::Writing => {}
+                    LeaseCheck::NameInUse => self.refuse(Refusal::NameInUse { session: id }),
+                }
+            }
+            Pending::Renew { id, .. }
+            | Pending::ReadSession { id }
+            | Pending::Grant { id, .. }
+            | Pending::KeepAlive { id, .. }
+                if cx.session() != Some(id) => {}
+            Pending::Renew {
+                nonce,
+                sent,
+                record,
+                ..
+            } => {
+                let change = self.session.on_renewed(cx, nonce, sent, record, reply);
+                self.on_session_change(change);
+            }
+            Pending::ReadSession { .. } => {
+                let change = self.session.on_session_read(cx, reply);
+                self.on_session_change(change);
+            }
+            Pending::Grant { sent, .. } => {
+                if !self.session.on_lease_created(cx, sent, &reply) {
+                    self.session_not_created(&reply);
+                }
+            }
+            Pending::KeepAlive { sent, .. } => {
+                let change = self.session.on_kept(cx, sent, reply);
+                self.on_session_change(change);
+            }
+        }
+    }
+
+    fn on_put(&mut self, write: Write, reply: Reply) {
+        let cx = &mut self.ctx;
+        match reply {
+            Reply::Won(version) => {
+                let record = Ok(write.record);
+                cx.learn(&write.key, Found { version, record });
+                self.settled(Some((write.purpose, Settled::Done)));
+            }
+            Reply::Lost => {
+                let settled = read_back(cx, write, false);
+                self.settled(settled);
+            }
+            Reply::Failed(failure @ StoreFailure::Unknown(_)) => {
+                self.leader.note_failure(&write.purpose, &failure);
+                let settled = read_back(cx, write, true);
+                self.settled(settled);
+            }
+            Reply::Failed(failure) => {
+                cx.report_denied(&write.key, &failure);
+                self.leader.note_failure(&write.purpose, &failure);
+                let starts = matches!(
+                    write.purpose,
+                    WritePurpose::Boot | WritePurpose::BootGeneration(_)
+                );
+                match Startup::denied_at_start(cx, &failure).filter(|_| starts) {
+                    Some(refusal) => self.refuse(refusal),
+                    None => {
+                        let failed = Settled::Failed { unknown: false };
+                        self.settled(Some((write.purpose, failed)));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_read(&mut self, key: Key, mark: u64, reply: Reply) {
+        let cx = &mut self.ctx;
+        match reply {
+            Reply::Got(Some(found)) => {
+                cx.learn_read(&key, found, mark);
+                if let Key::Session(id) = key
+                    && cx.is_dated_back(id)
+                {
+                    // Only reads show this session, so the value that was read is current.
+                    self.check_expiry(id, true);
+                }
+                // A decision depends on the key, whether its value changed or not.
+                self.ctx.changed.insert(key);
+            }
+            Reply::Got(None) => learn_missing(cx, &mut self.recovery, key, mark),
+            Reply::Failed(failure) => {
+                cx.report_denied(&key, &failure);
+                cx.absent.insert(key);
+                cx.absent_not_before = cx.later(cx.config.timing.renew_retry_interval);
+                cx.timers.set(Timer::Absent, cx.absent_not_before);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_list(&mut self, asked_at: Revision, begun: Time, reply: Reply) {
+        let Reply::Listed(listed) = reply else {
+            return self.on_list_failed(&reply);
+        };
+        if let Some(problem) = sync::listing_problem(&self.ctx, &listed, asked_at) {
+            self.on_store_replaced(problem);
+        }
+        let cx = &mut self.ctx;
+        sync::apply_listing(cx, listed.revision, listed.entries, begun);
+        if matches!(cx.life, Life::Booting) {
+            let members = &mut self.membership;
+            self.startup.boot_listed(cx, members, listed.store);
+        } else if std::mem::take(&mut cx.progress.relist) {
+            cx.list();
+        }
+    }
+
+    fn on_list_failed(&mut self, reply: &Reply) {
+        let cx = &mut self.ctx;
+        if !matches!(cx.life, Life::Booting) {
+            cx.progress.relist = true;
+            let again = cx.later(cx.config.timing.renew_interval);
+            return cx.timers.set_sooner(Timer::Tick, again);
+        }
+        let members = &mut self.membership;
+        if let Some(refusal) = self.startup.boot_list_failed(cx, members, reply) {
+            self.refuse(refusal);
+        }
+    }
+
+    fn session_not_created(&mut self, reply: &Reply) {
+        let (cx, members) = (&mut self.ctx, &mut self.membership);
+        if let Some(refusal) = self.startup.session_not_created(cx, members, reply) {
+            self.refuse(refusal);
+        }
+    }
+
+    /// Passes the outcome of a write to the part that made it.
+    fn settled(&mut self, settled: Option<SettledWrite>) {
+        let Some((purpose, outcome)) = settled else {
+            return;
+        };
+        let (cx, members) = (&mut self.ctx, &mut self.membership);
+        match purpose {
+            WritePurpose::Boot => self.startup.on_boot_settled(cx, members, outcome),
+            WritePurpose::ExpireSession(id) => members.on_expiry_settled(cx, id, &outcome),
+            WritePurpose::Stay(id) => {
+                self.shards
+                    .on_stay_settled(cx, &mut self.assignment, id, outcome);
+            }
+            WritePurpose::Generation(name) => {
+                self.recovery.on_generation_drawn(cx, &name, &outcome);
+                self.recovery.on_restore_settled(cx, outcome);
+            }
+            WritePurpose::BootGeneration(name) => {
+                self.recovery.on_generation_drawn(cx, &name, &outcome);
+                self.startup.on_boot_settled(cx, members, outcome);
+            }
+            WritePurpose::Keyspace | WritePurpose::Restore => {
+                self.recovery.on_restore_settled(cx, outcome);
+            }
+            WritePurpose::Resign => shutdown::on_resigned(cx, &mut self.session, &outcome),
+            WritePurpose::Lead => self.leader.on_stood(cx, members, outcome),
+            WritePurpose::Plan(id) => self.leader.on_planned(cx, &id, outcome),
+            WritePurpose::OwnRecord => {
+                cx.on_around_settled(matches!(outcome, Settled::Failed { .. }));
+            }
+            WritePurpose::Unimportant => {}
+        }
     }
 }

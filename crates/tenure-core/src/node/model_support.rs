@@ -7,7 +7,7 @@ use crate::keys::Key;
 use crate::time::Time;
 use crate::view::{KeyState, KnownRecords};
 
-use super::store_requests::Pending;
+use super::store_requests::{Pending, Write};
 use super::{Life, Node, NodeConfig};
 
 /// Where the counters of a node begin. They name requests, stays and writes; only their order means anything.
@@ -109,7 +109,11 @@ impl Node {
                     *asked_at = Revision(0);
                 }
                 Pending::Read { key, mark }
-                | Pending::ReadBack { key, mark, .. }
+                | Pending::ReadBack {
+                    write: Write { key, .. },
+                    mark,
+                    ..
+                }
                 | Pending::Delete { key, mark } => {
                     // A key's mark never goes back: what counts is whether it is still the one.
                     *mark = u64::from(self.ctx.view.mark(key) == *mark);

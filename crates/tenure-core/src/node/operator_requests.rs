@@ -68,9 +68,8 @@ impl Leader {
         };
         let moves = |d: &Decision| matches!(d, Decision::Move { .. });
         let key = Key::Keyspace(keyspace.clone());
-        let writes = cx.requests
-            .values()
-            .any(|p| matches!(p, Pending::Put { key: k, .. } | Pending::ReadBack { key: k, .. } if *k == key));
+        let in_progress = |p: &Pending| p.as_write().is_some_and(|write| write.key == key);
+        let writes = cx.requests.values().any(in_progress);
         if !seen.record.rebalance
             || writes
             || planned.put_off.is_some()

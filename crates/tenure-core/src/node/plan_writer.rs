@@ -574,15 +574,12 @@ impl Leader {
         );
     }
 
-    /// The store did not take a write, or did not say.
-    pub(super) fn on_plan_write_failed(
-        &mut self,
-        _cx: &mut Ctx,
-        id: &ShardId,
-        failure: &StoreFailure,
-    ) {
-        let planning = self.planning.as_mut();
-        if let Some(writing) = planning.and_then(|p| p.writing.get_mut(id)) {
+    /// Remembers why a write of a plan failed.
+    pub(super) fn note_failure(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
+        if let WritePurpose::Plan(id) = purpose
+            && let Some(planning) = &mut self.planning
+            && let Some(writing) = planning.writing.get_mut(id)
+        {
             writing.error = failure.text().to_owned();
         }
     }

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, SessionId, ShardId};
+use crate::ids::{Epoch, KeyspaceName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::Expect;
 use crate::ownership::restored;
@@ -390,13 +390,35 @@ impl Recovery {
             WritePurpose::Unimportant,
         );
     }
+
+    /// Remembers the generation of a keyspace's record.
+    pub(super) fn note_keyspace(&mut self, cx: &Ctx, name: &KeyspaceName) {
+        if let Some(record) = cx.view.keyspaces.get(name) {
+            let known = self.generations.entry(name.clone()).or_default();
+            *known = (*known).max(record.generation);
+        }
+    }
+
+    /// Remembers the generation of a shard's record.
+    pub(super) fn note_epoch(&mut self, id: &ShardId, epoch: Epoch) {
+        let generation = epoch.generation();
+        match self.generations.get_mut(&id.keyspace) {
+            Some(known) => *known = (*known).max(generation),
+            None => {
+                self.generations.insert(id.keyspace.clone(), generation);
+            }
+        }
+    }
 }
 
 impl Recovery {
     fn is_restoring(&self, cx: &Ctx) -> bool {
-        cx.requests.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if matches!(purpose, WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore))
+        let mut writes = cx.requests.values().filter_map(Pending::as_write);
+        writes.any(|write| {
+            matches!(
+                write.purpose,
+                WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore
+            )
         })
     }
 

@@ -107,20 +107,12 @@ impl Ctx {
             }
             Some(KeyState::Missing { .. }) => {
                 let purpose = WritePurpose::ExpireSession(id);
-                if self.config.timekeeper == Timekeeper::Store {
-                    let writing = |p: &super::store_requests::Pending| {
-                        matches!(p,
-                        super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose)
-                    };
-                    if !self.requests.values().any(writing) {
-                        self.ask_lease(id, purpose);
-                    }
+                if self.is_writing(&purpose) {
                     return;
                 }
-                let under_way = self.requests.values().any(|p| matches!(p,
-                    super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose));
-                if !under_way {
-                    self.end_session(id, EndReason::Missing, purpose);
+                match self.config.timekeeper {
+                    Timekeeper::Store => self.ask_lease(id, purpose),
+                    Timekeeper::Nodes => self.end_session(id, EndReason::Missing, purpose),
                 }
             }
             _ => {}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::ids::SessionId;
 use crate::keys::Key;
-use crate::machine::{Connection, Found, LeaseState, Refusal, Reply, Request, StoreFailure};
+use crate::machine::{Connection, Found, LeaseState, Reply, Request, StoreFailure};
 use crate::reason::Reason;
 use crate::record::{EndReason, Role};
 use crate::rules::Mutant;
@@ -18,109 +18,113 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
+use super::context::Ctx;
+use super::renewal::{Session, SessionChange};
 use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node, Timekeeper};
+use super::{Life, Timekeeper};
 
-impl Node {
+impl Ctx {
+    /// Goes on with a start that finds its name taken, where the store keeps the time.
+    pub(super) fn wait_for_lease(&mut self, session: SessionId, limit: Time) -> Option<Time> {
+        let missing = self.view.is_missing(&Key::Session(session));
+        if self.view.sessions.cell(&session).is_none() {
+            self.absent.insert(Key::Session(session));
+            return Some(self.now + self.config.timing.renew_interval);
+        }
+        if !missing && self.now < limit {
+            return Some(limit);
+        }
+        self.timers.clear(&Timer::Boot);
+        self.ask_lease(session, WritePurpose::Boot);
+        None
+    }
+}
+
+impl Session {
     /// Asks for the lease of a session that is being created.
-    pub(super) fn ask_for_lease(&mut self, id: SessionId) {
-        let ttl = self.ctx.config.timing.ttl;
-        let sent = self.ctx.now;
-        self.ctx.ask(
+    pub(super) fn ask_for_lease(&mut self, cx: &mut Ctx, id: SessionId) {
+        let ttl = cx.config.timing.ttl;
+        let sent = cx.now;
+        cx.ask(
             Connection::Renewal,
             Request::CreateLease { session: id, ttl },
             Pending::Grant { id, sent },
         );
     }
 
-    /// The lease is there: now the record. The time counts from when the lease was asked for.
-    pub(super) fn on_granted(&mut self, sent: Time, reply: Reply) {
-        let requested = self.ctx.config.timing.ttl;
-        if let (Reply::Failed(failure), Some(id)) = (&reply, self.ctx.session()) {
-            self.ctx.report_denied(&Key::Session(id), failure);
-        }
-        let (Reply::LeaseCreated(granted), Some(holder)) = (&reply, self.ctx.own.as_mut()) else {
-            // Whether the lease is there or not, nobody will keep it alive: a fresh id is the simplest way on.
-            return self.session_not_created(&reply);
-        };
-        let granted = *granted;
-        let record = Arc::make_mut(&mut holder.record);
-        record.leased = Some(granted);
-        record.ttl = requested.min(granted);
-        if granted > requested {
-            self.ctx.note(NodeEvent::LongLease { requested, granted });
-        }
-        self.put_new_session(sent);
-    }
-
     /// Keeps the lease alive.
-    pub(super) fn keep_alive(&mut self) {
-        let sent = self.ctx.now;
-        let Some(holder) = self.ctx.own.as_mut() else {
+    pub(super) fn keep_alive(&mut self, cx: &mut Ctx) {
+        let sent = cx.now;
+        let Some(holder) = cx.own.as_mut() else {
             return;
         };
         holder.busy = true;
         holder.refused = false;
         let id = holder.id;
-        self.ctx.ask(
+        cx.ask(
             Connection::Renewal,
             Request::KeepAlive(id),
             Pending::KeepAlive { id, sent },
         );
     }
 
-    pub(super) fn on_kept(&mut self, sent: Time, reply: Reply) {
-        let Some(holder) = self.ctx.own.as_mut() else {
-            return;
-        };
+    pub(super) fn on_kept(
+        &mut self,
+        cx: &mut Ctx,
+        sent: Time,
+        reply: Reply,
+    ) -> Option<SessionChange> {
+        let holder = cx.own.as_mut()?;
         holder.busy = false;
         let (id, ttl) = (holder.id, holder.record.ttl);
         match reply {
             Reply::KeptAlive(LeaseState::Alive(left)) => {
-                let sure = self.ctx.config.timing.sure_of(left);
-                self.renewal_confirmed(sent, sure);
-                self.look_at_own_record(id);
-                if self.holds_unsaid() {
+                let sure = cx.config.timing.sure_of(left);
+                let change = self.renewal_confirmed(cx, sent, sure);
+                self.look_at_own_record(cx, id);
+                if self.holds_unsaid(cx) {
                     // It came while the lease was kept alive, and owners wait to hear of it.
-                    self.ctx.timers.set(Timer::Renew, self.ctx.now);
+                    cx.timers.set(Timer::Renew, cx.now);
                 }
+                change
             }
             Reply::KeptAlive(LeaseState::Unattached)
-                if self.ctx.config.rules.broken_by(Mutant::LooseKeyIgnored) =>
+                if cx.config.rules.broken_by(Mutant::LooseKeyIgnored) =>
             {
-                self.renewal_confirmed(sent, ttl);
+                self.renewal_confirmed(cx, sent, ttl)
             }
             Reply::KeptAlive(LeaseState::Unattached) => {
                 // What stands there now says how to go on; until then the deadline stays where it is.
-                self.read_own_record(id);
+                self.read_own_record(cx, id);
+                None
             }
             Reply::KeptAlive(LeaseState::Gone) => {
-                self.session.ran_out = Some(id);
-                self.session_over(Reason::SessionEnded);
+                self.ran_out = Some(id);
+                Some(SessionChange::Over(Reason::SessionEnded))
             }
-            Reply::Failed(failure) => self.renewal_failed(failure),
-            _ => {}
+            Reply::Failed(failure) => self.renewal_failed(cx, failure),
+            _ => None,
         }
     }
 
     /// Returns true if a held move is missing in the session's record.
-    fn holds_unsaid(&self) -> bool {
-        let Some(holder) = &self.ctx.own else {
+    fn holds_unsaid(&self, cx: &Ctx) -> bool {
+        let Some(holder) = &cx.own else {
             return false;
         };
-        self.ctx.held.iter().any(|(keyspace, shards)| {
+        cx.held.iter().any(|(keyspace, shards)| {
             let said = holder.record.held.get(keyspace);
             let said = |shard| said.and_then(|said| said.get(shard));
             shards.iter().any(|(shard, mv)| said(shard) != Some(mv))
         })
     }
 
-    fn read_own_record(&mut self, id: SessionId) {
-        if let Some(holder) = self.ctx.own.as_mut() {
+    fn read_own_record(&mut self, cx: &mut Ctx, id: SessionId) {
+        if let Some(holder) = cx.own.as_mut() {
             holder.busy = true;
         }
-        self.ctx.ask(
+        cx.ask(
             Connection::Renewal,
             Request::Get(Key::Session(id)),
             Pending::ReadSession { id },
@@ -129,79 +133,52 @@ impl Node {
 
     /// The lease is kept and the record is under it; but does the record say what it should? Others go by it, and where
     /// nothing is written at rest, only this look finds out.
-    fn look_at_own_record(&mut self, id: SessionId) {
-        let known = self.ctx.view.version(&Key::Session(id));
-        let Some(holder) = &self.ctx.own else { return };
-        let leaves = matches!(self.ctx.life, Life::Stopping) && !holder.record.stopping;
+    fn look_at_own_record(&mut self, cx: &mut Ctx, id: SessionId) {
+        let known = cx.view.version(&Key::Session(id));
+        let Some(holder) = &cx.own else { return };
+        let leaves = matches!(cx.life, Life::Stopping) && !holder.record.stopping;
         if leaves || holder.rewriting {
-            let soon = self.ctx.now + self.ctx.config.timing.renew_retry_interval;
-            self.ctx.timers.set_sooner(Timer::Renew, soon);
+            let soon = cx.now + cx.config.timing.renew_retry_interval;
+            cx.timers.set_sooner(Timer::Renew, soon);
         } else if known != holder.version {
-            self.read_own_record(id);
+            self.read_own_record(cx, id);
         }
     }
 
     /// Somebody else wrote the node's own record, and without its lease it would stay for ever: it is written again.
-    pub(super) fn tie_to_lease(&mut self, found: Found) {
-        self.rewrite_session(found);
+    pub(super) fn tie_to_lease(&mut self, cx: &mut Ctx, found: Found) -> Option<SessionChange> {
+        if let Some(over) = self.rewrite_session(cx, found) {
+            return Some(over);
+        }
         let error = "the session's record was written by another process".to_owned();
-        self.renewal_failed(StoreFailure::Unavailable(error));
+        self.renewal_failed(cx, StoreFailure::Unavailable(error))
     }
 
     /// A write of the record whose outcome was not known is what stands there. The lease's time is another matter.
-    pub(super) fn found_own_write(&mut self) {
-        if let Some(holder) = self.ctx.own.as_mut() {
+    pub(super) fn found_own_write(&mut self, cx: &mut Ctx) {
+        if let Some(holder) = cx.own.as_mut() {
             holder.rewriting = false;
             // Found once more, it was copied by somebody.
             holder.unsettled.clear();
         }
-        self.ctx.timers.set(Timer::Renew, self.ctx.now);
+        cx.timers.set(Timer::Renew, cx.now);
     }
+}
 
-    /// The store has said whether a lease is still there.
-    pub(super) fn on_lease_told(&mut self, id: SessionId, purpose: WritePurpose, reply: Reply) {
-        let Reply::Lease(alive) = reply else {
-            return self.settled(purpose, Settled::Failed { unknown: false });
-        };
-        let missing = self.ctx.view.is_missing(&Key::Session(id));
-        if self.ctx.ended(id) || self.ctx.session() == Some(id) {
-            self.settled(purpose, Settled::Lost);
-        } else if !alive && purpose != WritePurpose::Boot && self.ctx.is_newer(id) {
-            // Never rewritten, not even then.
-            self.settled(purpose, Settled::Lost);
-        } else if !alive {
-            self.ctx.end_session(id, EndReason::LeaseGone, purpose);
-        } else if missing {
-            // Its holder finds out at its next renewal, and has stopped a ttl from now at the latest.
-            self.ctx.end_session(id, EndReason::Missing, purpose);
-        } else if purpose == WritePurpose::Boot && self.has_waited_for(id) {
-            let record = self.ctx.view.sessions.get(&id);
-            if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || self.ctx.is_corrupt(id)
-            {
-                // How long its lease is cannot be known. A holder that lives says so again, and soon; the watch may leave that
-                // out.
-                self.ctx.read(Key::Session(id));
-                return self.settled(purpose, Settled::Failed { unknown: false });
-            }
-            self.refuse(Refusal::NameInUse { session: id });
-        } else {
-            self.settled(purpose, Settled::Lost);
-        }
-    }
-
+impl Ctx {
     /// Asks after the sessions up to the next node's, and after everyone whose record cannot be read or tells of no lease: a
     /// record that lost its lease by somebody's hand would stay for ever once its holder is dead. Each has somebody who asks,
     /// and nobody asks after all.
     pub(super) fn ask_after_neighbours(&mut self) {
-        let Some(me) = self.ctx.session() else { return };
-        if self.ctx.config.timekeeper != Timekeeper::Store
-            || self.ctx.config.role != Role::Node
-            || !matches!(self.ctx.life, Life::Running)
+        let Some(me) = self.session() else { return };
+        if self.config.timekeeper != Timekeeper::Store
+            || self.config.role != Role::Node
+            || !matches!(self.life, Life::Running)
         {
             return;
         }
         let mut asked: Vec<SessionId> = Vec::new();
-        let cells = || self.ctx.view.sessions.cells();
+        let cells = || self.view.sessions.cells();
         let odd = cells().filter(|(_, cell)| match cell {
             KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
             KeyState::Damaged { .. } => true,
@@ -209,7 +186,6 @@ impl Node {
         });
         asked.extend(odd.map(|(id, _)| *id));
         let (before, after): (Vec<_>, Vec<_>) = self
-            .ctx
             .view
             .sessions
             .iter()
@@ -217,7 +193,7 @@ impl Node {
             .partition(|(id, _)| **id < me);
         for (id, seen) in after.into_iter().chain(before) {
             asked.push(*id);
-            let named = self.ctx.view.nodes.get(&seen.record.node);
+            let named = self.view.nodes.get(&seen.record.node);
             if seen.record.role == Role::Node && named.is_some_and(|n| n.session == *id) {
                 // From there on it asks.
                 break;
@@ -225,23 +201,83 @@ impl Node {
         }
         for id in asked {
             if id != me {
-                self.ctx.ask_lease(id, WritePurpose::ExpireSession(id));
+                self.ask_lease(id, WritePurpose::ExpireSession(id));
             }
         }
     }
+}
 
-    /// Goes on with a start that finds its name taken, where the store keeps the time.
-    pub(super) fn wait_for_lease(&mut self, session: SessionId, limit: Time) -> Option<Time> {
-        let missing = self.ctx.view.is_missing(&Key::Session(session));
-        if self.ctx.view.sessions.cell(&session).is_none() {
-            self.ctx.absent.insert(Key::Session(session));
-            return Some(self.ctx.now + self.ctx.config.timing.renew_interval);
+impl Session {
+    /// Writes the record of a session after the store has created its lease. The time counts from the request for the lease.
+    ///
+    /// Returns `false` if there is no lease.
+    pub(super) fn on_lease_created(&mut self, cx: &mut Ctx, sent: Time, reply: &Reply) -> bool {
+        let requested = cx.config.timing.ttl;
+        if let (Reply::Failed(failure), Some(id)) = (reply, cx.session()) {
+            cx.report_denied(&Key::Session(id), failure);
         }
-        if !missing && self.ctx.now < limit {
-            return Some(limit);
+        let (Reply::LeaseCreated(granted), Some(own)) = (reply, cx.own.as_mut()) else {
+            // Whether the lease exists or not, no process keeps it alive. A new id is the simplest way to continue.
+            return false;
+        };
+        let granted = *granted;
+        let record = Arc::make_mut(&mut own.record);
+        record.leased = Some(granted);
+        record.ttl = requested.min(granted);
+        if granted > requested {
+            cx.note(NodeEvent::LongLease { requested, granted });
         }
-        self.ctx.timers.clear(&Timer::Boot);
-        self.ctx.ask_lease(session, WritePurpose::Boot);
-        None
+        self.put_new_session(cx, sent);
+        true
     }
+}
+
+/// Result of a check whether the lease of a session exists.
+pub(super) enum LeaseCheck {
+    /// The check is settled without a write.
+    Settled(Settled),
+    /// The end of the session is being written.
+    Writing,
+    /// A live process has this node's name.
+    NameInUse,
+}
+
+/// Evaluates whether the lease of a session exists. `waited`: a start has waited for this session for long enough.
+pub(super) fn on_lease_checked(
+    cx: &mut Ctx,
+    id: SessionId,
+    purpose: &WritePurpose,
+    reply: &Reply,
+    waited: bool,
+) -> LeaseCheck {
+    let Reply::Lease(alive) = *reply else {
+        return LeaseCheck::Settled(Settled::Failed { unknown: false });
+    };
+    let starts = *purpose == WritePurpose::Boot;
+    if cx.ended(id) || cx.session() == Some(id) {
+        return LeaseCheck::Settled(Settled::Lost);
+    }
+    if !alive {
+        // A record of a newer format is never rewritten.
+        if !starts && cx.is_newer(id) {
+            return LeaseCheck::Settled(Settled::Lost);
+        }
+        cx.end_session(id, EndReason::LeaseGone, purpose.clone());
+        return LeaseCheck::Writing;
+    }
+    if cx.view.is_missing(&Key::Session(id)) {
+        // The owner of the session learns it at its next renewal, and has stopped a ttl from now at the latest.
+        cx.end_session(id, EndReason::Missing, purpose.clone());
+        return LeaseCheck::Writing;
+    }
+    if !starts || !waited {
+        return LeaseCheck::Settled(Settled::Lost);
+    }
+    let record = cx.view.sessions.get(&id);
+    if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || cx.is_corrupt(id) {
+        // The length of the lease is unknown. A live owner soon writes the record again, but the watch may miss that.
+        cx.read(Key::Session(id));
+        return LeaseCheck::Settled(Settled::Failed { unknown: false });
+    }
+    LeaseCheck::NameInUse
 }

@@ -5,14 +5,13 @@
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
-use crate::machine::{Connection, Expect, Found, OpId, Reply, Request, StoreFailure};
+use crate::machine::{Connection, Expect, Found, Reply, Request};
 use crate::record::Record;
 use crate::rules::Mutant;
-use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
-use super::Node;
-use super::timers::Timer;
+use super::context::Ctx;
+use super::record_recovery::Recovery;
 
 /// What a write was for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,20 +56,21 @@ pub(super) enum Settled {
     },
 }
 
-/// A request under way.
+/// A conditional write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Write {
+    pub(super) key: Key,
+    pub(super) expect: Expect,
+    pub(super) record: Record,
+    pub(super) purpose: WritePurpose,
+}
+
+/// A request in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pending {
-    Put {
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
-    },
+    Put(Write),
     ReadBack {
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
+        write: Write,
         mark: u64,
         unknown: bool,
     },
@@ -117,301 +117,102 @@ pub(super) enum Pending {
     },
 }
 
-impl Node {
-    pub(super) fn on_reply(&mut self, op: OpId, reply: Reply) {
-        let Some(pending) = self.ctx.requests.remove(op) else {
-            return;
+impl Pending {
+    /// Returns the write that is in progress or being settled.
+    pub(super) fn as_write(&self) -> Option<&Write> {
+        match self {
+            Self::Put(write) | Self::ReadBack { write, .. } => Some(write),
+            _ => None,
+        }
+    }
+}
+
+/// A write whose outcome is settled.
+pub(super) type SettledWrite = (WritePurpose, Settled);
+
+/// Reads a key back after a write that lost its race, or whose outcome is unknown.
+pub(super) fn read_back(cx: &mut Ctx, write: Write, unknown: bool) -> Option<SettledWrite> {
+    if unknown
+        && cx.broken_by(Mutant::UnknownClaimAssumed)
+        && matches!(write.purpose, WritePurpose::Stay(_))
+    {
+        let found = Found {
+            version: Version::Number(u64::MAX),
+            record: Ok(write.record),
         };
-        self.ctx.progress.count_write(&reply);
-        match (pending, reply) {
-            (
-                Pending::Put {
-                    key,
-                    record,
-                    purpose,
-                    ..
-                },
-                Reply::Won(version),
-            ) => {
-                self.ctx.learn(
-                    &key,
-                    Found {
-                        version,
-                        record: Ok(record),
-                    },
-                );
-                self.settled(purpose, Settled::Done);
-            }
-            (
-                Pending::Put {
-                    key,
-                    expect,
-                    record,
-                    purpose,
-                },
-                Reply::Lost,
-            ) => {
-                self.read_back(key, expect, record, purpose, false);
-            }
-            (
-                Pending::Put {
-                    key,
-                    expect,
-                    record,
-                    purpose,
-                },
-                Reply::Failed(failure @ StoreFailure::Unknown(_)),
-            ) => {
-                self.write_failed(&purpose, &failure);
-                self.read_back(key, expect, record, purpose, true);
-            }
-            (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
-                self.ctx.report_denied(&key, &failure);
-                self.write_failed(&purpose, &failure);
-                let starts = matches!(
-                    purpose,
-                    WritePurpose::Boot | WritePurpose::BootGeneration(_)
-                );
-                if !(starts && self.denied_at_start(&failure)) {
-                    self.settled(purpose, Settled::Failed { unknown: false });
-                }
-            }
-            (
-                Pending::ReadBack {
-                    key,
-                    expect,
-                    record,
-                    purpose,
-                    mark,
-                    unknown,
-                },
-                reply,
-            ) => {
-                self.on_read_back(key, expect, record, purpose, mark, unknown, reply);
-            }
-            (Pending::Read { key, mark }, Reply::Got(Some(found))) => {
-                self.ctx.learn_read(&key, found, mark);
-                if let Key::Session(id) = key {
-                    self.judge_read(id);
-                }
-                // A read is asked for because something hangs on the key, whether it changed or not.
-                self.ctx.changed.insert(key);
-            }
-            (Pending::Read { key, mark }, Reply::Got(None)) => self.learn_missing(key, mark),
-            (Pending::Read { key, .. }, Reply::Failed(failure)) => {
-                self.ctx.report_denied(&key, &failure);
-                self.ctx.absent.insert(key);
-                self.ctx.absent_not_before =
-                    self.ctx.later(self.ctx.config.timing.renew_retry_interval);
-                self.ctx
-                    .timers
-                    .set(Timer::Absent, self.ctx.absent_not_before);
-            }
-            (Pending::Delete { key, mark }, Reply::Won(_)) => {
-                self.ctx
-                    .note(NodeEvent::TombstoneRemoved { key: key.clone() });
-                self.learn_missing(key, mark);
-            }
-            (Pending::Delete { key, .. }, Reply::Failed(failure)) => {
-                let error = failure.text().to_owned();
-                self.ctx.note(NodeEvent::GcFailed { key, error });
-            }
-            (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
-                self.on_listed(listed, asked_at, begun);
-            }
-            (Pending::List { .. }, reply) => self.on_list_failed(reply),
-            (Pending::Revision { asked_at }, Reply::Revision(revision)) => {
-                self.on_revision(revision, asked_at)
-            }
-            (Pending::CreateSession { nonce, sent }, reply) => {
-                self.on_session_created(nonce, sent, reply)
-            }
-            (
-                Pending::Renew {
-                    id,
-                    nonce,
-                    sent,
-                    record,
-                },
-                reply,
-            ) => {
-                if self.ctx.session() == Some(id) {
-                    self.on_renewed(nonce, sent, record, reply);
-                }
-            }
-            (Pending::ReadSession { id }, reply) => {
-                if self.ctx.session() == Some(id) {
-                    self.on_session_read(reply);
-                }
-            }
-            (Pending::Grant { id, sent }, reply) => {
-                if self.ctx.session() == Some(id) {
-                    self.on_granted(sent, reply);
-                }
-            }
-            (Pending::KeepAlive { id, sent }, reply) => {
-                if self.ctx.session() == Some(id) {
-                    self.on_kept(sent, reply);
-                }
-            }
-            (Pending::AskLease { id, purpose }, reply) => self.on_lease_told(id, purpose, reply),
-            (
-                Pending::Revision { .. }
-                | Pending::Delete { .. }
-                | Pending::Read { .. }
-                | Pending::Put { .. },
-                _,
-            ) => {}
-        }
+        cx.learn(&write.key, found);
+        return Some((write.purpose, Settled::Done));
     }
+    let key = write.key.clone();
+    let pending = Pending::ReadBack {
+        mark: cx.view.mark(&key),
+        write,
+        unknown,
+    };
+    cx.ask(Connection::Default, Request::Get(key), pending);
+    None
+}
 
-    fn read_back(
-        &mut self,
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
-        unknown: bool,
-    ) {
-        if unknown
-            && self.ctx.config.rules.broken_by(Mutant::UnknownClaimAssumed)
-            && matches!(purpose, WritePurpose::Stay(_))
-        {
-            self.ctx.learn(
-                &key,
-                Found {
-                    version: Version::Number(u64::MAX),
-                    record: Ok(record),
-                },
-            );
-            return self.settled(purpose, Settled::Done);
+/// Settles a write by the value that was read back.
+pub(super) fn on_read_back(
+    cx: &mut Ctx,
+    recovery: &mut Recovery,
+    write: Write,
+    mark: u64,
+    unknown: bool,
+    reply: Reply,
+) -> Option<SettledWrite> {
+    let Write {
+        key,
+        expect,
+        record,
+        purpose,
+    } = write;
+    let outcome = match reply {
+        Reply::Got(Some(found)) => {
+            let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
+            let unchanged = expect == Expect::Version(found.version.clone());
+            let own = nonce == Some(record.head().nonce);
+            let unguarded = cx.broken_by(Mutant::UnguardedWrite);
+            if unguarded && matches!(purpose, WritePurpose::Stay(_)) && !own {
+                cx.put(key, Expect::Version(found.version), record, purpose);
+                return None;
+            }
+            cx.learn_read(&key, found, mark);
+            // The write was rejected although the view knows no other value. Without a wait it would be rejected again.
+            let version = cx.view.version(&key);
+            let unchanged = unchanged || version.is_some_and(|v| expect == Expect::Version(v));
+            if own {
+                Settled::Done
+            } else if unchanged {
+                Settled::Failed { unknown }
+            } else {
+                Settled::Lost
+            }
         }
-        let mark = self.ctx.view.mark(&key);
-        let pending = Pending::ReadBack {
-            key: key.clone(),
-            expect,
-            record,
-            purpose,
-            mark,
-            unknown,
-        };
-        self.ctx
-            .ask(Connection::Default, Request::Get(key), pending);
+        Reply::Got(None) => {
+            learn_missing(cx, recovery, key, mark);
+            match expect == Expect::Absent {
+                true => Settled::Failed { unknown },
+                false => Settled::Lost,
+            }
+        }
+        _ => Settled::Failed { unknown },
+    };
+    Some((purpose, outcome))
+}
+
+/// Applies a read, begun when the key's mark was `mark`, that found no value.
+pub(super) fn learn_missing(cx: &mut Ctx, recovery: &mut Recovery, key: Key, mark: u64) {
+    cx.absent.remove(&key);
+    if let Key::Session(id) = key
+        && cx.session() != Some(id)
+        && cx.view.sessions.get(&id).is_some_and(|s| s.is_proven_end())
+    {
+        return cx.view.forget_session(id);
     }
-
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one pending request"
-    )]
-
-    fn on_read_back(
-        &mut self,
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
-        mark: u64,
-        unknown: bool,
-        reply: Reply,
-    ) {
-        let outcome = match reply {
-            Reply::Got(Some(found)) => {
-                let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
-                let unchanged = expect == Expect::Version(found.version.clone());
-                if self.ctx.config.rules.broken_by(Mutant::UnguardedWrite)
-                    && matches!(purpose, WritePurpose::Stay(_))
-                    && nonce != Some(record.head().nonce)
-                {
-                    return self
-                        .ctx
-                        .put(key, Expect::Version(found.version), record, purpose);
-                }
-                self.ctx.learn_read(&key, found, mark);
-                // Refused, but what is there is no news to the view: wait, or the same write would be refused again at once.
-                let unchanged = unchanged
-                    || self
-                        .ctx
-                        .view
-                        .version(&key)
-                        .is_some_and(|v| expect == Expect::Version(v));
-                if nonce == Some(record.head().nonce) {
-                    Settled::Done
-                } else if unchanged {
-                    Settled::Failed { unknown }
-                } else {
-                    Settled::Lost
-                }
-            }
-            Reply::Got(None) => {
-                self.learn_missing(key, mark);
-                if expect == Expect::Absent {
-                    Settled::Failed { unknown }
-                } else {
-                    Settled::Lost
-                }
-            }
-            _ => Settled::Failed { unknown },
-        };
-        self.settled(purpose, outcome);
-    }
-
-    fn write_failed(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
-        if let WritePurpose::Plan(shard) = purpose {
-            self.leader
-                .on_plan_write_failed(&mut self.ctx, shard, failure);
-        }
-    }
-
-    pub(super) fn settled(&mut self, purpose: WritePurpose, outcome: Settled) {
-        match purpose {
-            WritePurpose::Boot => self.on_boot_settled(outcome),
-            WritePurpose::ExpireSession(session) => self.on_judged(session, outcome),
-            WritePurpose::Stay(shard) => {
-                self.shards
-                    .on_stay_settled(&mut self.ctx, &mut self.assignment, shard, outcome)
-            }
-            WritePurpose::Generation(name) => {
-                self.recovery
-                    .on_generation_drawn(&mut self.ctx, &name, &outcome);
-                self.recovery.on_restore_settled(&mut self.ctx, outcome);
-            }
-            WritePurpose::BootGeneration(name) => {
-                self.recovery
-                    .on_generation_drawn(&mut self.ctx, &name, &outcome);
-                self.on_boot_settled(outcome);
-            }
-            WritePurpose::Keyspace | WritePurpose::Restore => {
-                self.recovery.on_restore_settled(&mut self.ctx, outcome)
-            }
-            WritePurpose::Resign => self.on_resigned(outcome),
-            WritePurpose::Lead => self
-                .leader
-                .on_stood(&mut self.ctx, &self.membership, outcome),
-            WritePurpose::Plan(shard) => self.leader.on_planned(&mut self.ctx, &shard, outcome),
-            WritePurpose::OwnRecord => {
-                self.on_around_settled(matches!(outcome, Settled::Failed { .. }))
-            }
-            WritePurpose::Unimportant => {}
-        }
-    }
-
-    /// A read, begun when the key's mark was `mark`, found nothing.
-    pub(super) fn learn_missing(&mut self, key: Key, mark: u64) {
-        self.ctx.absent.remove(&key);
-        if let Key::Session(id) = key
-            && self.ctx.session() != Some(id)
-            && self
-                .ctx
-                .view
-                .sessions
-                .get(&id)
-                .is_some_and(|s| s.is_proven_end())
-        {
-            return self.ctx.view.forget_session(id);
-        }
-        if self.ctx.view.miss(self.ctx.now, &key, mark) {
-            self.recovery.on_missing(&mut self.ctx, &key);
-            self.ctx.changed.insert(key);
-        }
+    if cx.view.miss(cx.now, &key, mark) {
+        recovery.on_missing(cx, &key);
+        cx.changed.insert(key);
     }
 }

@@ -10,16 +10,17 @@ use crate::members;
 use crate::members::NAMED;
 use crate::record::{Ownership, Role, UnservedShards};
 
-use super::Node;
+use super::context::Ctx;
+use super::renewal::Session;
 
-impl Node {
+impl Ctx {
     /// Returns what the session's record says next of shards that are not served.
     pub(super) fn unserved(&self) -> UnservedShards {
         let mut all = UnservedShards::new();
-        if self.ctx.config.role != Role::Node {
+        if self.config.role != Role::Node {
             return all;
         }
-        for keyspace in self.ctx.config.keyspaces.keys() {
+        for keyspace in self.config.keyspaces.keys() {
             if self.reports_on(keyspace) {
                 self.add_unserved(keyspace, &mut all);
             }
@@ -29,23 +30,22 @@ impl Node {
 
     /// Returns whether this node is the first of those that serve a keyspace.
     fn reports_on(&self, keyspace: &KeyspaceName) -> bool {
-        let mut nodes = members::participants(&self.ctx.view, keyspace, None);
-        let first = nodes.find(|node| !self.ctx.ended(node.session));
-        first.is_some_and(|node| Some(node.session) == self.ctx.session())
+        let mut nodes = members::participants(&self.view, keyspace, None);
+        let first = nodes.find(|node| !self.ended(node.session));
+        first.is_some_and(|node| Some(node.session) == self.session())
     }
 
     fn add_unserved(&self, keyspace: &KeyspaceName, all: &mut UnservedShards) {
         let mut blocked = None;
-        let shards = self.ctx.view.shards.iter();
+        let shards = self.view.shards.iter();
         for (id, seen) in shards.filter(|(id, _)| id.keyspace == *keyspace) {
             if let Ownership::Owned { by, serving: true } = &seen.record.ownership
-                && !self.ctx.ended(by.session)
+                && !self.ended(by.session)
             {
                 continue;
             }
-            let blocked =
-                || *blocked.get_or_insert_with(|| members::blocked(&self.ctx.view, keyspace));
-            let Some(reason) = self.ctx.unserved_for_long(id, seen, blocked) else {
+            let blocked = || *blocked.get_or_insert_with(|| members::blocked(&self.view, keyspace));
+            let Some(reason) = self.unserved_for_long(id, seen, blocked) else {
                 continue;
             };
             if reason.is_in_records() {
@@ -59,13 +59,14 @@ impl Node {
             }
         }
     }
+}
 
+impl Session {
     /// Returns whether this is worth a write of the session's record that nothing else calls for.
-    pub(super) fn unserved_is_news(&self, new: &UnservedShards) -> bool {
-        let Some(holder) = &self.ctx.own else {
+    pub(super) fn unserved_is_news(&self, cx: &Ctx, new: &UnservedShards) -> bool {
+        let Some(holder) = &cx.own else {
             return false;
         };
-        holder.record.unserved != *new
-            && self.ctx.now >= self.session.load_told + self.ctx.config.timing.ttl
+        holder.record.unserved != *new && cx.now >= self.load_told + cx.config.timing.ttl
     }
 }

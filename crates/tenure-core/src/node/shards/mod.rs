@@ -290,6 +290,11 @@ impl ShardSlot {
 }
 
 impl Shards {
+    /// Returns `true` if no shard runs or is being written here.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.runs.is_empty() && self.slots.values().all(ShardSlot::is_quiet)
+    }
+
     pub(super) fn look_at_every_shard(
         &mut self,
         cx: &mut Ctx,
@@ -731,5 +736,31 @@ impl Shards {
         if self.leaving.remove(id) && self.leaving.len() == cx.config.timing.release_batch / 2 {
             cx.scan_all = true;
         }
+    }
+
+    /// Remembers the epoch of a shard's record.
+    pub(super) fn note_epoch(&mut self, id: &ShardId, epoch: Epoch) {
+        match self.slots.get_mut(id) {
+            Some(slot) => slot.highest = slot.highest.max(epoch),
+            None => {
+                let slot = self.slots.entry(id.clone()).or_default();
+                slot.highest = epoch;
+            }
+        }
+    }
+
+    /// Reads the shards with a write that may still land.
+    pub(super) fn read_doubtful(&mut self, cx: &mut Ctx) {
+        let view = &cx.view;
+        self.doubtful
+            .retain(|id, mark| view.mark(&Key::Shard(id.clone())) == *mark);
+        for id in self.doubtful.keys() {
+            cx.read(Key::Shard(id.clone()));
+        }
+    }
+
+    /// Forgets all writes in progress: no reply to them will be taken.
+    pub(super) fn forget_writes(&mut self) {
+        self.slots.values_mut().for_each(ShardSlot::forget_writing);
     }
 }
