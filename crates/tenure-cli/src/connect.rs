@@ -1,34 +1,23 @@
-//! A cluster in a store: what commands read from and write to.
+//! Opening of stores and clusters as the configuration names them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{ClusterName, Nonce, SessionId};
-use tenure_core::keys::{self, Key};
-use tenure_core::record::Record;
-use tenure_store::{Delete, DeleteIf, Entry, Expect, Put, PutIf, Store, StoreError, Version};
+use tenure::AdminClient;
+pub(crate) use tenure::admin::CALL_TIMEOUT;
+use tenure::admin::{AdminError, ClusterName, Snapshot, clusters};
+use tenure_store::{Store, StoreError};
 
 use crate::cmd::exec::{Signals, Waited};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::snapshot::Snapshot;
 
-/// How long a store may take to answer a person.
-pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// A cluster in an open store.
-pub(crate) struct ClusterClient {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) cluster: ClusterName,
-    nonces: Nonces,
-}
-
-/// Pause between two tries to reach the store.
+/// Pause between two attempts to reach the store.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Asks the store for its default ttl, if that is needed and does not follow from its URL: NATS buckets with several copies have
-/// another one. Waits for a store that cannot be reached. A bucket that does not exist is left to the start of the node, which
-/// creates it with as many copies as the URL says.
+/// Reads the default ttl from the store where it does not follow from the URL: NATS buckets with several copies have another
+/// one. Waits for a store that cannot be reached. A missing bucket is left to the start of the node, which creates it with as
+/// many copies as the URL says.
 pub(crate) async fn ask_for_ttl(config: &Config, signals: &mut Signals) -> Waited<()> {
     if !config.must_ask_for_ttl() {
         return Waited::Done(());
@@ -56,192 +45,77 @@ pub(crate) async fn ask_for_ttl(config: &Config, signals: &mut Signals) -> Waite
     signals.or(asking).await
 }
 
-/// How a conditional write ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum CasResult {
-    /// It stands.
-    Done,
-    /// Somebody else was there first.
-    Lost,
+/// Opens the cluster that the configuration names, in a store that must exist.
+pub(crate) async fn open(config: &Config) -> Result<AdminClient, Exit> {
+    let store = open_store(config).await?;
+    Ok(client(config, store, named_cluster(config)?))
 }
 
-impl ClusterClient {
-    /// The cluster that the configuration names, in a store that must be there.
-    pub(crate) async fn open(config: &Config) -> Result<Self, Exit> {
-        let store = open_store(config).await?;
-        let cluster = named_cluster(config)?;
-        Ok(Self::new(store, cluster))
-    }
+/// Opens the cluster that the configuration names, which must exist.
+pub(crate) async fn open_existing(config: &Config) -> Result<AdminClient, Exit> {
+    let client = open(config).await?;
+    client.existing_snapshot().await?;
+    Ok(client)
+}
 
-    /// The cluster of this name, in a store that must be there.
-    pub(crate) async fn open_named(config: &Config, cluster: ClusterName) -> Result<Self, Exit> {
-        Ok(Self::new(open_store(config).await?, cluster))
-    }
+/// Opens the cluster of this name, in a store that must exist.
+pub(crate) async fn open_named(config: &Config, name: ClusterName) -> Result<AdminClient, Exit> {
+    Ok(client(config, open_store(config).await?, name))
+}
 
-    /// As [`ClusterClient::open`], but the store is made if it is not there.
-    pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Exit> {
-        let cluster = named_cluster(config)?;
-        let url = store_url(config)?;
-        let opened = within("opening", tenure_store::open(url)).await?;
-        Ok(Self::new(opened.map_err(bad_store)?, cluster))
-    }
+/// Opens the cluster that the configuration names. Creates the store if it does not exist.
+pub(crate) async fn open_or_create(config: &Config) -> Result<AdminClient, Exit> {
+    let name = named_cluster(config)?;
+    let url = store_url(config)?;
+    let opened = within("opening", tenure_store::open(url)).await?;
+    Ok(client(config, opened.map_err(bad_store)?, name))
+}
 
-    /// For those who only look: if no cluster is named and the store holds only one, that one.
-    pub(crate) async fn look(config: &Config) -> Result<Self, Exit> {
-        let store = open_store(config).await?;
-        if config.text("cluster").is_some() {
-            let cluster = named_cluster(config)?;
-            return Ok(Self::new(store, cluster));
-        }
-        let mut clusters = clusters(&*store).await?;
-        match (clusters.pop(), clusters.is_empty()) {
-            (Some(only), true) => Ok(Self::new(store, only)),
-            (None, _) => Err(Exit::failed(format!(
-                "store {} holds no cluster yet; start a node or create a keyspace",
-                store.info().url
-            ))),
-            (Some(last), false) => {
-                clusters.push(last);
-                let names: Vec<_> = clusters.iter().map(|c| c.as_str()).collect();
-                Err(Exit::usage(format!(
-                    "store {} holds several clusters; pass --cluster with one of: {}",
-                    store.info().url,
-                    names.join(", ")
-                )))
-            }
-        }
+/// Opens the named cluster, or the only one of the store, for a command that only reads.
+pub(crate) async fn open_to_read(config: &Config) -> Result<AdminClient, Exit> {
+    let store = open_store(config).await?;
+    if config.text("cluster").is_some() {
+        return Ok(client(config, store, named_cluster(config)?));
     }
-
-    fn new(store: Arc<dyn Store>, cluster: ClusterName) -> Self {
-        Self {
-            store,
-            cluster,
-            nonces: Nonces::new(),
-        }
+    let mut names = clusters(&*store).await?;
+    if names.len() > 1 {
+        let names: Vec<_> = names.iter().map(|c| c.as_str()).collect();
+        return Err(Exit::usage(format!(
+            "store {} holds several clusters; pass --cluster with one of: {}",
+            store.info().url,
+            names.join(", ")
+        )));
     }
-
-    /// Everything that the store holds of the cluster, at one instant.
-    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Exit> {
-        let prefix = keys::prefix(&self.cluster);
-        let listing = within("listing", self.store.list(&prefix)).await??;
-        let identity = within("reading its identity", self.store.identity()).await??;
-        Ok(Snapshot::new(&self.cluster, &listing, identity))
-    }
-
-    /// Everything that the store holds of a cluster that must exist.
-    pub(crate) async fn existing(&self) -> Result<Snapshot, Exit> {
-        let snapshot = self.snapshot().await?;
-        if !snapshot.is_empty() {
-            return Ok(snapshot);
-        }
-        let there = clusters(&*self.store).await?;
-        let names: Vec<_> = there.iter().map(|c| c.as_str()).collect();
-        let others = match names.as_slice() {
-            [] => "the store is empty".to_owned(),
-            names => format!("existing clusters: {}", names.join(", ")),
-        };
-        Err(Exit::failed(format!(
-            "store {} holds no cluster {:?}; {others}",
-            self.store.info().url,
-            self.cluster.as_str()
-        )))
-    }
-
-    /// A mark for one write of this process.
-    pub(crate) fn nonce(&mut self) -> Nonce {
-        self.nonces.next()
-    }
-
-    /// Who this process is in records that name their writer.
-    pub(crate) fn writer(&self) -> SessionId {
-        self.nonces.writer
-    }
-
-    /// Writes a record under a condition. An outcome that the store does not know is settled by reading back.
-    pub(crate) async fn put(
-        &self,
-        key: &Key,
-        expect: Expect,
-        record: &Record,
-    ) -> Result<CasResult, Exit> {
-        let path = key.path(&self.cluster);
-        let value: Arc<[u8]> = record.encode().into();
-        let put = PutIf {
-            key: path.clone(),
-            value: value.clone(),
-            expect,
-            lease: record.lease(key),
-        };
-        match within("writing", self.store.put_if(put)).await? {
-            Ok(Put::Won(_)) => Ok(CasResult::Done),
-            Ok(Put::Lost) => Ok(CasResult::Lost),
-            Err(StoreError::Unknown { reason }) => {
-                let found = within("verifying a write", self.store.get(&path)).await??;
-                if found.is_some_and(|entry| entry.value == value) {
-                    return Ok(CasResult::Done);
-                }
-                Err(Exit::failed(format!(
-                    "whether {key} was written is unknown ({reason}); run the command again, it is safe to repeat"
-                )))
-            }
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Deletes exactly this version of a key's value. An outcome that the store does not know is settled by reading back.
-    pub(crate) async fn delete(&self, key: &Key, version: Version) -> Result<CasResult, Exit> {
-        let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
-        match within("deleting", self.store.delete_if(delete)).await? {
-            Ok(Delete::Won) => Ok(CasResult::Done),
-            Ok(Delete::Lost) => Ok(CasResult::Lost),
-            Err(StoreError::Unknown { reason }) => match self.version(key).await? {
-                // Versions never repeat: whatever is there now, it is not the one that was to go.
-                now if now != Some(version) => Ok(CasResult::Done),
-                _ => Err(Exit::failed(format!(
-                    "whether {key} was deleted is unknown ({reason}); run the command again, it is safe to repeat"
-                ))),
-            },
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Reads one key.
-    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Entry>, Exit> {
-        Ok(within("reading", self.store.get(&key.path(&self.cluster))).await??)
-    }
-
-    /// The version of a key's value, if it has one.
-    pub(crate) async fn version(&self, key: &Key) -> Result<Option<Version>, Exit> {
-        Ok(self.get(key).await?.map(|entry| entry.version))
+    match names.pop() {
+        Some(only) => Ok(client(config, store, only)),
+        None => Err(Exit::failed(format!(
+            "store {} holds no cluster yet; start a node or create a keyspace",
+            store.info().url
+        ))),
     }
 }
 
-/// All clusters of a store, by name.
-pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Exit> {
-    let listing = within("listing", store.list("")).await??;
-    let mut names: Vec<ClusterName> = listing
-        .entries
-        .iter()
-        .filter_map(|entry| keys::cluster_of(&entry.key))
-        .collect();
-    names.dedup();
-    Ok(names)
+/// Reads the cluster that [`open_to_read`] opens, which must exist.
+pub(crate) async fn read_existing(config: &Config) -> Result<Snapshot, Exit> {
+    Ok(open_to_read(config).await?.existing_snapshot().await?)
 }
 
-/// The store that the configuration names; it must be there.
+fn client(config: &Config, store: Arc<dyn Store>, cluster: ClusterName) -> AdminClient {
+    AdminClient::new(store, cluster).with_settings(&config.settings())
+}
+
+/// Opens the store that the configuration names, which must exist.
 pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> {
     let url = store_url(config)?;
     let opened = within("opening", tenure_store::open_existing(url)).await?;
     opened.map_err(bad_store)
 }
 
-/// Runs a call to a store, for as long as a person would wait.
+/// Runs a call to a store, at most for [`CALL_TIMEOUT`].
 pub(crate) async fn within<T>(doing: &str, call: impl Future<Output = T>) -> Result<T, Exit> {
     tokio::time::timeout(CALL_TIMEOUT, call).await.map_err(|_| {
-        Exit::failed(format!(
-            "the store did not respond within {}s while {doing}; check that the store is running",
-            CALL_TIMEOUT.as_secs()
-        ))
+        let doing = doing.to_owned();
+        AdminError::NoResponse { doing }.into()
     })
 }
 
@@ -270,7 +144,7 @@ pub(crate) fn named_cluster(config: &Config) -> Result<ClusterName, Exit> {
     Ok(ClusterName::new(name)?)
 }
 
-/// A store that cannot be opened was named wrongly, unless it is only away for a while.
+/// The failure of a command whose store cannot be opened: a usage error, unless the store is only unavailable.
 pub(crate) fn bad_store(error: StoreError) -> Exit {
     match error {
         StoreError::Denied { reason } => Exit::usage(reason),
@@ -278,35 +152,12 @@ pub(crate) fn bad_store(error: StoreError) -> Exit {
     }
 }
 
-/// Marks for the writes of one process.
-struct Nonces {
-    writer: SessionId,
-    used: u64,
-}
-
-/// A number that nobody else has.
+/// A random number that no other process draws.
 pub(crate) fn random_id() -> u128 {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0u8; 16];
-    // Sixteen bytes come whole, or not at all where the system has no randomness to give.
+    // A system returns sixteen bytes at once, or none.
     let got = getrandom(&mut bytes, GetRandomFlags::empty());
     assert_eq!(got, Ok(16), "the system returned no random bytes");
     u128::from_ne_bytes(bytes)
-}
-
-impl Nonces {
-    fn new() -> Self {
-        Self {
-            writer: SessionId(random_id()),
-            used: 0,
-        }
-    }
-
-    fn next(&mut self) -> Nonce {
-        self.used += 1;
-        Nonce {
-            writer: self.writer,
-            n: self.used,
-        }
-    }
 }
