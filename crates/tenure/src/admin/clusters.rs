@@ -32,12 +32,14 @@ pub struct ClusterSummary {
 
 /// Proof that no session of a cluster is live, required by [`AdminClient::delete_cluster`].
 #[derive(Debug)]
-pub struct StoppedCluster(());
+pub struct StoppedCluster {
+    cluster: ClusterName,
+}
 
 impl StoppedCluster {
     /// Skips the proof. Nodes that run stop serving as soon as they notice the deletion.
-    pub fn unchecked() -> Self {
-        Self(())
+    pub fn unchecked(cluster: ClusterName) -> Self {
+        Self { cluster }
     }
 }
 
@@ -77,8 +79,9 @@ impl AdminClient {
     ) -> Result<StoppedCluster, AdminError> {
         let snapshot = self.snapshot().await?;
         let before = live_sessions(&snapshot);
+        let stopped = StoppedCluster::unchecked(self.cluster.clone());
         if before.is_empty() {
-            return Ok(StoppedCluster(()));
+            return Ok(stopped);
         }
         let proof = self.proof_of(snapshot.longest_ttl());
         watching(before.len(), proof);
@@ -97,14 +100,20 @@ impl AdminClient {
                 }
             }
         }
-        Ok(StoppedCluster(()))
+        Ok(stopped)
     }
 
     /// Deletes all records of the cluster, including those written meanwhile. Returns their number.
     ///
     /// Epochs start again at 1 if a cluster of this name is created later. Queues are deleted by `tenure_queue::delete_all`,
     /// which belongs before this call.
-    pub async fn delete_cluster(&self, _proof: StoppedCluster) -> Result<usize, AdminError> {
+    pub async fn delete_cluster(&self, stopped: StoppedCluster) -> Result<usize, AdminError> {
+        if stopped.cluster != self.cluster {
+            return Err(AdminError::Invalid(format!(
+                "the proof is for cluster {}, not for cluster {}",
+                stopped.cluster, self.cluster
+            )));
+        }
         let prefix = keys::prefix(&self.cluster);
         let mut deleted = 0;
         for _ in 0..DELETE_ATTEMPTS {

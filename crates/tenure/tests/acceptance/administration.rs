@@ -485,7 +485,11 @@ async fn the_clusters_of_a_store_are_listed_and_one_can_be_deleted_by_force() {
         .collect();
     assert_eq!(all, [("other", 0, 1, 2), ("shop", 0, 1, 6)]);
     let (node, _faults) = world.start("a", &Counter::default()).await;
-    let forced = admin.delete_cluster(StoppedCluster::unchecked()).await;
+    let foreign = StoppedCluster::unchecked(other.cluster().clone());
+    let invalid = admin.delete_cluster(foreign).await;
+    assert!(matches!(invalid, Err(AdminError::Invalid(_))));
+    let forced = StoppedCluster::unchecked(world.cluster.clone());
+    let forced = admin.delete_cluster(forced).await;
     assert!(forced.is_ok_and(|deleted| deleted >= 6));
     assert!(other.existing_snapshot().await.is_ok());
     drop(node);

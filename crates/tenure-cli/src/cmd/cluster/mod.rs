@@ -139,7 +139,7 @@ impl Delete {
             );
         };
         let stopped = match self.force {
-            true => StoppedCluster::unchecked(),
+            true => StoppedCluster::unchecked(name.clone()),
             false => admin.prove_stopped(watching).await?,
         };
         let queues = tenure_queue::delete_all(admin.store().clone(), name.as_str())
