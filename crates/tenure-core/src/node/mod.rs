@@ -1,27 +1,23 @@
 //! The node machine: one process's part in the protocol.
 //!
-//! It composes small machines, one file each:
+//! [`Node`] consists of a context and seven parts. Every part owns its fields, and its methods take the context:
 //!
-//! | file | decides |
-//! |---|---|
-//! | `boot` | the start: cluster, keyspaces, the node's name, its session |
-//! | `effect` | which settings would have no effect, and are rejected |
-//! | `holder` | renewals of the node's own session |
-//! | `native` | the same where the store keeps the time of sessions itself, and what its leases prove about others |
-//! | `peers` | whose sessions have ended, and who takes part in assignment |
-//! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
-//! | `share` | which shards the node should have |
-//! | `acquire` | how often to look at assigned shards that are held elsewhere |
-//! | `rejoin` | as what a node takes part again, and whether the whole cluster began anew |
-//! | `restore` | records that are missing |
-//! | `ops` | store requests under way and how their outcomes are settled |
-//! | `leader`, `planning`, `wishes` | who plans, what it writes, and what operators ask of it |
-//! | `load` | what shards cost, and to whom that is told |
-//! | `tick` | the slow look at everything, and sweeping |
-//! | `stop` | the way out |
+//! | part | files | owns |
+//! |---|---|---|
+//! | context | `context`, `queries`, `session_end`, `move_pause`, `store_requests`, `sync`, `timers` | settings, time, known records, own session, timers, store requests, actions of the step |
+//! | `Startup` | `startup`, `rejoin`, `readiness` | the start: cluster, keyspaces, name; the mode of a restarted node; when a node counts as started |
+//! | `Session` | `renewal`, `store_lease`, `load_report`, `unserved` | renewals of the own session, and what its record reports |
+//! | `Membership` | `membership` | expiry of other sessions; nodes that take part in each keyspace |
+//! | `Assignment` | `assignment` | shards that this node should own |
+//! | `Shards` | `shards/`, `claim_retry` | local shards: claims, loads, moves, releases |
+//! | `Leader` | `election`, `plan_writer`, `operator_requests` | leadership and plans |
+//! | `Recovery` | `record_recovery` | lost records and new generations |
 //!
-//! Everything is level-triggered: whatever is heard goes into the [`View`], and decisions are derived from the view, never
-//! from the message. Losing, repeating or reordering messages can delay a decision, not falsify it.
+//! This file has [`Node::step`] and the routing: which part an event, a timer, a changed record or a reply belongs to, and which
+//! parts have to know of its result. `shutdown` decides the steps of a stop, `ineffective_settings` rejects settings.
+//!
+//! Everything is level-triggered: messages go into the [`View`], and decisions are derived from the view, never from the message.
+//! Lost, repeated or reordered messages can delay a decision, not falsify it.
 
 mod assignment;
 mod claim_retry;
@@ -53,34 +49,14 @@ mod tests;
 mod timers;
 mod unserved;
 
-use crate::ids::Revision;
-use crate::machine::Found;
-use crate::machine::OpId;
-use crate::machine::Reply;
-use crate::machine::StoreFailure;
-use crate::node::renewal::SessionChange;
-use crate::node::shutdown::StopState;
-use crate::node::startup::StartupEnd;
-use crate::node::store_lease::LeaseCheck;
-use crate::node::store_lease::on_lease_checked;
-use crate::node::store_requests::Pending;
-use crate::node::store_requests::Settled;
-use crate::node::store_requests::SettledWrite;
-use crate::node::store_requests::Write;
-use crate::node::store_requests::WritePurpose;
-use crate::node::store_requests::learn_missing;
-use crate::node::store_requests::on_read_back;
-use crate::node::store_requests::read_back;
-use crate::reason::Reason;
-use crate::rules::Mutant;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, SessionId, ShardId};
+use crate::ids::{Revision, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, Event, Refusal, Step};
-use crate::members::{self, UnservedReason};
-use crate::record::{NodeMode, Ownership, Role};
+use crate::machine::{Action, Event, OpId, Refusal, Reply, Step};
+use crate::reason::Reason;
+use crate::record::{NodeMode, Role};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::View;
@@ -90,9 +66,15 @@ use context::Ctx;
 use election::Leader;
 use membership::Membership;
 use record_recovery::Recovery;
-use renewal::Session;
+use renewal::{Session, SessionChange};
 use shards::Shards;
-use startup::{Boot, Startup};
+use shutdown::StopState;
+use startup::{Boot, Startup, StartupEnd};
+use store_lease::{LeaseCheck, on_lease_checked};
+use store_requests::{
+    Pending, PutResult, Settled, SettledWrite, WritePurpose, learn_missing, on_put, on_read,
+    on_read_back,
+};
 use timers::Timer;
 
 pub use config::{KeyspaceConfig, NodeConfig, OwnPolicy, Timekeeper, Waiting};
@@ -200,35 +182,34 @@ impl Node {
         &self.ctx.view
     }
 
-    /// Shards without the owner that they should have.
+    /// Returns the number of shards without the owner that they should have.
     pub fn waiting(&self) -> Waiting {
-        let mut waiting = Waiting::default();
-        let mut blocked: Option<(&KeyspaceName, Option<UnservedReason>)> = None;
-        for (_, since) in self.shards.retries.waiting() {
-            waiting.held_elsewhere += 1;
-            waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.ctx.now.since(since));
-        }
-        for (id, seen) in self.ctx.view.shards.iter() {
-            let free = matches!(seen.record.ownership, Ownership::Free { .. });
-            if free && self.ctx.config.keyspaces.contains_key(&id.keyspace) {
-                waiting.unclaimed += 1;
-                waiting.unclaimed_for = waiting.unclaimed_for.max(self.ctx.now.since(seen.since));
-            }
-            let reason = || {
-                if blocked
-                    .as_ref()
-                    .is_none_or(|(known, _)| *known != &id.keyspace)
-                {
-                    let reason = members::blocked(&self.ctx.view, &id.keyspace);
-                    blocked = Some((&id.keyspace, reason));
-                }
-                blocked.and_then(|(_, reason)| reason)
-            };
-            if let Some(reason) = self.ctx.unserved_for_long(id, seen, reason) {
-                *waiting.unserved.entry(reason).or_default() += 1;
-            }
-        }
-        waiting
+        unserved::waiting(&self.ctx, &self.shards.retries)
+    }
+
+    /// Returns a node whose counters begin at given numbers, for model checkers. Its behaviour is the same from any beginning, but
+    /// for the fraction by which some waits are extended.
+    ///
+    /// A model checker has to recognize states that differ only in what was counted on the way. With beginnings that are far from
+    /// every other number it finds the counters in the hash of the node.
+    pub fn counting_from(config: Arc<NodeConfig>, from: Counters) -> Self {
+        let mut node = Self::new(config);
+        (node.ctx.ops, node.ctx.nonces) = (from.ops, from.nonces);
+        node.shards.run_count = from.runs;
+        node
+    }
+
+    /// Returns what the node will learn by asking for the revision of the store. [`Self::essence`] leaves it out.
+    pub fn listing(&self) -> Listing<'_> {
+        Listing::of(&self.ctx.progress)
+    }
+
+    /// Returns the node without the state that can no longer influence a decision, and without its [`Listing`]: two nodes with
+    /// the same essence do the same from now on, in `rendezvous` keyspaces on a store that keeps no leases and is never restored.
+    ///
+    /// Only to be compared, not to continue from.
+    pub fn essence(&self) -> Self {
+        model_support::essence(self)
     }
 
     fn handle(&mut self, event: Event) {
@@ -265,7 +246,7 @@ impl Node {
             Event::Drained(id) => shards.on_drained(cx, members, id),
             Event::Hold(held) => cx.hold(held),
             Event::Progress(at) => self.session.progress = self.session.progress.max(at),
-            Event::Stop => self.begin_stop(),
+            Event::Stop => shutdown::begin(&mut self.ctx, &mut self.startup, &mut self.leader),
         }
     }
 
@@ -294,7 +275,7 @@ impl Node {
             Timer::OwnRecord => {
                 self.startup.resolve_unsure(cx);
                 if rejoin::apply_own_record(cx, &self.shards) {
-                    self.begin_stop();
+                    shutdown::begin(&mut self.ctx, &mut self.startup, &mut self.leader);
                 }
             }
             Timer::Lead => self.leader.try_become_leader(cx),
@@ -515,31 +496,6 @@ impl Node {
         self.startup.begin_ready(&mut self.ctx);
     }
 
-    fn begin_stop(&mut self) {
-        let cx = &mut self.ctx;
-        let limit = cx.now + cx.config.timing.drain_timeout + cx.config.timing.ttl;
-        match cx.life {
-            Life::Running => {
-                self.leader.resign_leadership(cx);
-                cx.life = Life::Stopping;
-                cx.stopping_since = cx.now;
-                cx.timers.set(Timer::Stop, limit);
-                if cx.broken_by(Mutant::EndBeforeRelease) {
-                    cx.resign_session();
-                }
-                cx.timers.set(Timer::Renew, cx.now);
-                cx.scan_all = true;
-            }
-            Life::Booting => {
-                cx.life = Life::Stopping;
-                self.startup.boot = Boot::default();
-                cx.timers.clear(&Timer::Boot);
-                cx.timers.set(Timer::Stop, limit);
-            }
-            Life::Stopping | Life::Over => {}
-        }
-    }
-
     fn refuse(&mut self, refusal: Refusal) {
         self.ctx.resign_session();
         self.ctx.life = Life::Over;
@@ -611,7 +567,10 @@ impl Node {
         };
         cx.progress.count_write(&reply);
         match pending {
-            Pending::Put(write) => self.on_put(write, reply),
+            Pending::Put(write) => match on_put(cx, &mut self.leader, write, reply) {
+                PutResult::Settled(settled) => self.settled(settled),
+                PutResult::Denied(refusal) => self.refuse(refusal),
+            },
             Pending::ReadBack {
                 write,
                 mark,
@@ -621,7 +580,11 @@ impl Node {
                 let settled = on_read_back(cx, recovery, write, mark, unknown, reply);
                 self.settled(settled);
             }
-            Pending::Read { key, mark } => self.on_read(key, mark, reply),
+            Pending::Read { key, mark } => {
+                if let Some(id) = on_read(cx, &mut self.recovery, key, mark, reply) {
+                    self.check_expiry(id, true);
+                }
+            }
             Pending::Delete { key, mark } => match reply {
                 Reply::Won(_) => {
                     cx.note(NodeEvent::TombstoneRemoved { key: key.clone() });
@@ -686,67 +649,6 @@ impl Node {
                 let change = self.session.on_kept(cx, sent, reply);
                 self.on_session_change(change);
             }
-        }
-    }
-
-    fn on_put(&mut self, write: Write, reply: Reply) {
-        let cx = &mut self.ctx;
-        match reply {
-            Reply::Won(version) => {
-                let record = Ok(write.record);
-                cx.learn(&write.key, Found { version, record });
-                self.settled(Some((write.purpose, Settled::Done)));
-            }
-            Reply::Lost => {
-                let settled = read_back(cx, write, false);
-                self.settled(settled);
-            }
-            Reply::Failed(failure @ StoreFailure::Unknown(_)) => {
-                self.leader.note_failure(&write.purpose, &failure);
-                let settled = read_back(cx, write, true);
-                self.settled(settled);
-            }
-            Reply::Failed(failure) => {
-                cx.report_denied(&write.key, &failure);
-                self.leader.note_failure(&write.purpose, &failure);
-                let starts = matches!(
-                    write.purpose,
-                    WritePurpose::Boot | WritePurpose::BootGeneration(_)
-                );
-                match Startup::denied_at_start(cx, &failure).filter(|_| starts) {
-                    Some(refusal) => self.refuse(refusal),
-                    None => {
-                        let failed = Settled::Failed { unknown: false };
-                        self.settled(Some((write.purpose, failed)));
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn on_read(&mut self, key: Key, mark: u64, reply: Reply) {
-        let cx = &mut self.ctx;
-        match reply {
-            Reply::Got(Some(found)) => {
-                cx.learn_read(&key, found, mark);
-                if let Key::Session(id) = key
-                    && cx.is_dated_back(id)
-                {
-                    // Only reads show this session, so the value that was read is current.
-                    self.check_expiry(id, true);
-                }
-                // A decision depends on the key, whether its value changed or not.
-                self.ctx.changed.insert(key);
-            }
-            Reply::Got(None) => learn_missing(cx, &mut self.recovery, key, mark),
-            Reply::Failed(failure) => {
-                cx.report_denied(&key, &failure);
-                cx.absent.insert(key);
-                cx.absent_not_before = cx.later(cx.config.timing.renew_retry_interval);
-                cx.timers.set(Timer::Absent, cx.absent_not_before);
-            }
-            _ => {}
         }
     }
 

@@ -2,11 +2,14 @@
 
 use crate::machine::Action;
 use crate::record::EndReason;
+use crate::rules::Mutant;
 
 use super::Life;
 use super::context::Ctx;
+use super::election::Leader;
 use super::renewal::Session;
 use super::shards::Shards;
+use super::startup::{Boot, Startup};
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 
@@ -79,5 +82,30 @@ pub(super) fn on_resigned(cx: &mut Ctx, session: &mut Session, outcome: &Settled
         // A renewal of this node may have come first. The view contains it, and the next scan resigns again.
         Settled::Lost if cx.my_session().is_some_and(|own| !cx.ended(own.id)) => cx.scan_all = true,
         _ => cx.stopped(),
+    }
+}
+
+/// Begins the stop of a node.
+pub(super) fn begin(cx: &mut Ctx, startup: &mut Startup, leader: &mut Leader) {
+    let limit = cx.now + cx.config.timing.drain_timeout + cx.config.timing.ttl;
+    match cx.life {
+        Life::Running => {
+            leader.resign_leadership(cx);
+            cx.life = Life::Stopping;
+            cx.stopping_since = cx.now;
+            cx.timers.set(Timer::Stop, limit);
+            if cx.broken_by(Mutant::EndBeforeRelease) {
+                cx.resign_session();
+            }
+            cx.timers.set(Timer::Renew, cx.now);
+            cx.scan_all = true;
+        }
+        Life::Booting => {
+            cx.life = Life::Stopping;
+            startup.boot = Boot::default();
+            cx.timers.clear(&Timer::Boot);
+            cx.timers.set(Timer::Stop, limit);
+        }
+        Life::Stopping | Life::Over => {}
     }
 }

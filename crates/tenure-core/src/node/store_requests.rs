@@ -5,13 +5,16 @@
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
-use crate::machine::{Connection, Expect, Found, Reply, Request};
+use crate::machine::{Connection, Expect, Found, Refusal, Reply, Request, StoreFailure};
 use crate::record::Record;
 use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::context::Ctx;
+use super::election::Leader;
 use super::record_recovery::Recovery;
+use super::startup::Startup;
+use super::timers::Timer;
 
 /// What a write was for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -215,4 +218,72 @@ pub(super) fn learn_missing(cx: &mut Ctx, recovery: &mut Recovery, key: Key, mar
         recovery.on_missing(cx, &key);
         cx.changed.insert(key);
     }
+}
+
+/// Result of the reply to a write.
+pub(super) enum PutResult {
+    /// The write is settled; `None`: it is being read back.
+    Settled(Option<SettledWrite>),
+    /// The store denied a write of the start for good.
+    Denied(Refusal),
+}
+
+/// Evaluates the reply to a write.
+pub(super) fn on_put(cx: &mut Ctx, leader: &mut Leader, write: Write, reply: Reply) -> PutResult {
+    let settled = match reply {
+        Reply::Won(version) => {
+            let record = Ok(write.record);
+            cx.learn(&write.key, Found { version, record });
+            Some((write.purpose, Settled::Done))
+        }
+        Reply::Lost => read_back(cx, write, false),
+        Reply::Failed(failure @ StoreFailure::Unknown(_)) => {
+            leader.note_failure(&write.purpose, &failure);
+            read_back(cx, write, true)
+        }
+        Reply::Failed(failure) => {
+            cx.report_denied(&write.key, &failure);
+            leader.note_failure(&write.purpose, &failure);
+            let starts = matches!(
+                write.purpose,
+                WritePurpose::Boot | WritePurpose::BootGeneration(_)
+            );
+            if let Some(refusal) = Startup::denied_at_start(cx, &failure).filter(|_| starts) {
+                return PutResult::Denied(refusal);
+            }
+            Some((write.purpose, Settled::Failed { unknown: false }))
+        }
+        _ => None,
+    };
+    PutResult::Settled(settled)
+}
+
+/// Evaluates the reply to a read. Returns a session whose expiry is to be checked, because only reads show its current record.
+pub(super) fn on_read(
+    cx: &mut Ctx,
+    recovery: &mut Recovery,
+    key: Key,
+    mark: u64,
+    reply: Reply,
+) -> Option<SessionId> {
+    match reply {
+        Reply::Got(Some(found)) => {
+            cx.learn_read(&key, found, mark);
+            // A decision depends on the key, whether its value changed or not.
+            cx.changed.insert(key.clone());
+            match key {
+                Key::Session(id) if cx.is_dated_back(id) => return Some(id),
+                _ => {}
+            }
+        }
+        Reply::Got(None) => learn_missing(cx, recovery, key, mark),
+        Reply::Failed(failure) => {
+            cx.report_denied(&key, &failure);
+            cx.absent.insert(key);
+            cx.absent_not_before = cx.later(cx.config.timing.renew_retry_interval);
+            cx.timers.set(Timer::Absent, cx.absent_not_before);
+        }
+        _ => {}
+    }
+    None
 }
