@@ -46,7 +46,7 @@ impl Shards {
         let Some(stay) = self.slots.get(id) else {
             return self.decide_idle(cx, membership, assignment, id);
         };
-        match &stay.phase {
+        match stay.phase() {
             Phase::Loading { epoch, .. } | Phase::Serving { epoch, .. } => {
                 let (epoch, writing) = (*epoch, stay.writing.is_some());
                 self.decide_active(cx, membership, assignment, id, epoch, writing)
@@ -161,7 +161,7 @@ impl Shards {
                 None => Decision::Close(Close::Drain, reason, AfterClose::Release { to, reason }),
             };
         }
-        if let Some(Phase::Loading { since, .. }) = self.slots.get(id).map(|s| &s.phase) {
+        if let Some(Phase::Loading { since, .. }) = self.slots.get(id).map(ShardSlot::phase) {
             let limit = *since + cx.config.timing.load_timeout;
             if cx.now < limit {
                 return Decision::WaitUntil(limit);

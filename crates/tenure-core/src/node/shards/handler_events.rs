@@ -13,18 +13,17 @@ use crate::reason::Reason;
 use crate::record::Ownership;
 use crate::telemetry::{NodeEvent, ShardStep};
 
-use super::{AfterClose, Phase, ShardSlot, Shards};
+use super::{AfterClose, Phase, PhaseEvent, ShardSlot, Shards};
 
 impl Shards {
-    /// The stay that a run is one of, and its shard.
-    pub(super) fn stay_of(
+    /// Returns the shard of an activation, and its slot.
+    pub(super) fn slot_of(
         &mut self,
-        _cx: &mut Ctx,
         activation: ActivationId,
     ) -> Option<(ShardId, &mut ShardSlot)> {
         let id = self.runs.get(&activation)?.clone();
-        let stay = self.slots.get_mut(&id)?;
-        Some((id, stay))
+        let slot = self.slots.get_mut(&id)?;
+        Some((id, slot))
     }
 
     pub(in crate::node) fn on_loaded(
@@ -34,30 +33,17 @@ impl Shards {
         assignment: &mut Assignment,
         activation: ActivationId,
     ) {
-        let (may_own, now) = (cx.may_own(), cx.now);
-        let Some((id, stay)) = self.stay_of(cx, activation) else {
+        let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
-        if stay.phase.is_succeeding() && stay.is_run(activation) {
-            return self.warmed(cx, membership, assignment, &id);
-        }
-        let Phase::Loading {
-            activation: current,
-            epoch,
-            ..
-        } = stay.phase
-        else {
-            return;
-        };
-        if current != activation || !may_own {
+        let moves_here = matches!(slot.phase(), Phase::Taking { .. });
+        if !moves_here && !cx.may_own() || !slot.advance(PhaseEvent::Loaded(activation), cx) {
             return;
         }
-        stay.phase = Phase::Serving {
-            activation,
-            epoch,
-            since: now,
+        let &Phase::Serving { epoch, .. } = slot.phase() else {
+            return self.look_at(cx, membership, assignment, &id);
         };
-        stay.served = epoch;
+        slot.served = epoch;
         cx.timers.clear(&Timer::Stay(id.clone()));
         cx.out.push(Action::Open(activation));
         cx.report_step(
@@ -78,35 +64,18 @@ impl Shards {
         activation: ActivationId,
         error: String,
     ) {
-        let Some((id, stay)) = self.stay_of(cx, activation) else {
+        let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
-        match stay.phase.clone() {
-            Phase::Loading {
-                activation: current,
-                epoch,
-                ..
-            } if current == activation => {
-                self.runs.remove(&activation);
-                self.rest(cx, membership, &id, epoch, error);
-            }
-            Phase::Closing {
-                activation: current,
-                then,
-                ..
-            } if current == activation => {
-                stay.phase = Phase::Idle;
-                self.runs.remove(&activation);
-                self.after_close(cx, membership, &id, then);
-            }
-            Phase::Taking {
-                activation: current,
-                ..
-            } if current == activation => {
-                self.runs.remove(&activation);
-                self.could_not_succeed(cx, &id, error);
-            }
-            _ => {}
+        let before = slot.phase().clone();
+        if !slot.advance(PhaseEvent::LoadFailed(activation), cx) {
+            return;
+        }
+        self.runs.remove(&activation);
+        match before {
+            Phase::Loading { epoch, .. } => self.rest(cx, membership, &id, epoch, error),
+            Phase::Closing { then, .. } => self.after_close(cx, membership, &id, then),
+            _ => self.could_not_succeed(cx, &id, error),
         }
     }
 
@@ -117,25 +86,17 @@ impl Shards {
         activation: ActivationId,
         error: Option<String>,
     ) {
-        let (retry_max, now) = (cx.config.timing.load_retry_max, cx.now);
-        let Some((id, stay)) = self.stay_of(cx, activation) else {
+        let retry_max = cx.config.timing.load_retry_max;
+        let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
-        let Phase::Serving {
-            activation: current,
-            since,
-            ..
-        } = stay.phase
-        else {
+        let Some(served_for) = slot.served_for(cx.now).filter(|_| slot.is_run(activation)) else {
             return;
         };
-        if current != activation {
-            return;
+        if served_for >= retry_max {
+            slot.attempts = 0;
         }
-        if now.since(since) >= retry_max {
-            stay.attempts = 0;
-        }
-        stay.last_error = error.unwrap_or_else(|| "the loop returned".to_owned());
+        slot.last_error = error.unwrap_or_else(|| "the loop returned".to_owned());
         self.close(
             cx,
             &id,
@@ -154,23 +115,13 @@ impl Shards {
         activation: ActivationId,
         said: Option<String>,
     ) {
-        let Some((id, stay)) = self.stay_of(cx, activation) else {
+        let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
-        let (Phase::Loading {
-            activation: current,
-            ..
-        }
-        | Phase::Serving {
-            activation: current,
-            ..
-        }) = stay.phase
-        else {
-            return;
-        };
-        if current == activation {
+        let runs = matches!(slot.phase(), Phase::Loading { .. } | Phase::Serving { .. });
+        if runs && slot.is_run(activation) {
             // Cut as the record has it, so that the two can be compared.
-            stay.trouble = said.map(ownership::brief);
+            slot.trouble = said.map(ownership::brief);
             self.look_at(cx, membership, assignment, &id);
         }
     }
@@ -181,23 +132,22 @@ impl Shards {
         membership: &Membership,
         activation: ActivationId,
     ) {
-        let Some((id, stay)) = self.stay_of(cx, activation) else {
+        let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
+        let before = slot.phase().clone();
         let Phase::Closing {
-            activation: current,
             epoch,
             then,
             reason,
             ..
-        } = stay.phase.clone()
+        } = before
         else {
             return;
         };
-        if current != activation {
+        if !slot.advance(PhaseEvent::Stopped(activation), cx) {
             return;
         }
-        stay.phase = Phase::Idle;
         self.runs.remove(&activation);
         cx.timers.clear(&Timer::Stay(id.clone()));
         cx.report_step(&id, ShardStep::Stopped, epoch, reason, None);
@@ -265,7 +215,7 @@ impl Shards {
         let attempt = stay.attempts;
         let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
         let until = now + wait.min(timing.load_retry_max);
-        stay.phase = Phase::RetryDelay { until };
+        stay.advance(PhaseEvent::Wait { until }, cx);
         cx.timers.set(Timer::Stay(id.clone()), until);
         cx.note(NodeEvent::LoadFailed {
             shard: id.clone(),

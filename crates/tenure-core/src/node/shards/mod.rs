@@ -1,23 +1,22 @@
-//! Each shard's stay at this node: claim, load, serve, close, give up.
+//! Local shards: claims, loads, moves and releases.
+//!
+//! | file | content |
+//! |---|---|
+//! | `slot` | state of one shard, and the table of its phases |
+//! | `decide`, `move_decisions` | next step of a shard, derived from its record, the lease and its phase |
+//! | `handler_events` | results of the application |
+//! | `move_effects`, `move_batches` | steps of a move; moves that freeze together |
+//! | `scan_filter` | shards that a scan of all shards can skip |
+//!
+//! A node owns a shard if the record names its session *and* the node has not given up the epoch. A node gives up an epoch when it
+//! sends the release; it never serves that epoch again, whatever the outcome of the write.
+//!
+//! Both sides of a move:
 //!
 //! ```text
-//!         adopt            loaded                close                drained
-//!  Idle ─────────► Loading ───────► Serving ───────────────► Closing ─────────► Idle, or a release is written
-//!    ▲               │  ▲                                        ▲
-//!    │   load failed ▼  │ back-off over                          │ lease lost, record lost, given away, stopping
-//!    └──────────── Resting                                 Loading, Serving
-//! ```
-//!
-//! [`Node::decide`] derives the next step from the record, the lease and the phase alone. Ownership is what the record says
-//! *and* what this node has not given up: from the moment a release is sent, its epoch is barred here for ever, whatever
-//! became of the write.
-//!
-//! A move has two sides (`moves`: what to do next; `hand_over`: what the application is told, and what it says):
-//!
-//! ```text
-//!  owner      Serving ──routers hold──► Frozen ──in flight = 0──► Sealing ──sealed──► Closing ──► the seal is written
-//!                ▲────── called off ──────┘                          └── called off: it is loaded again
-//!  successor  loading ──► loaded, `warmed` is written ──sealed──► catching up ──► ready, `take` is written ──► Serving
+//!  owner   Serving ──routers hold──► Frozen ──nothing in flight──► Sealing ──sealed──► Closing ──► the seal is written
+//!             ▲────── aborted ──────────┘                             └── aborted: the shard is loaded again
+//!  target  loading ──► loaded, `warmed` is written ──sealed──► catching up ──► ready, `take` is written ──► Serving
 //! ```
 
 mod decide;
@@ -26,6 +25,9 @@ mod move_batches;
 mod move_decisions;
 mod move_effects;
 mod scan_filter;
+mod slot;
+#[cfg(test)]
+mod slot_tests;
 
 use crate::node::assignment::Assignment;
 use crate::node::claim_retry::ClaimRetries;
@@ -33,20 +35,20 @@ use crate::node::context::Ctx;
 use crate::node::membership::Membership;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::ids::{Epoch, NodeName, ShardId};
+use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close, Expect};
 use crate::ownership::{self, Facts, Transition, Writer};
-use crate::plan::LoadAverage;
 use crate::reason::Reason;
 use crate::record::{Owner, Ownership, Record};
 use crate::rules::Mutant;
-use crate::settings::Timing;
 use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
 
 use decide::Decision;
 pub(super) use move_batches::Together;
+pub(super) use slot::ShardSlot;
+use slot::{AfterClose, Phase, PhaseEvent, Readiness, Writing};
 
 use super::Life;
 use super::store_requests::{Settled, WritePurpose};
@@ -54,148 +56,6 @@ use super::timers::Timer;
 
 /// How many shards are looked at in one step.
 const MAX_SHARDS_PER_STEP: usize = 1000;
-
-/// What becomes of a shard once its work here has stopped.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum AfterClose {
-    /// Look at the record again.
-    Reevaluate,
-    /// Give it up.
-    Release {
-        to: Option<NodeName>,
-        reason: Reason,
-    },
-    /// Load it again after a while.
-    RetryLater,
-    /// Give it up although its state has no end that a successor could go on from: it is loaded from nothing elsewhere.
-    GiveUp,
-    /// Say where its state ends, for the target of this move.
-    Seal { mv: u64, seal: String },
-}
-
-/// How far a successor has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Readiness {
-    Loading,
-    Loaded,
-    CatchingUp,
-    Ready,
-}
-
-/// Where a shard is at this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-enum Phase {
-    #[default]
-    Idle,
-    Loading {
-        activation: ActivationId,
-        epoch: Epoch,
-        since: Time,
-    },
-    Serving {
-        activation: ActivationId,
-        epoch: Epoch,
-        since: Time,
-    },
-    Closing {
-        activation: ActivationId,
-        epoch: Epoch,
-        how: Close,
-        cut_at: Time,
-        then: AfterClose,
-        reason: Reason,
-    },
-    RetryDelay {
-        until: Time,
-    },
-    /// Its gate is shut for this move; what is in flight finishes.
-    Frozen {
-        activation: ActivationId,
-        epoch: Epoch,
-        mv: u64,
-        limit: Time,
-    },
-    /// Nothing is in flight; the application writes out what must outlive the stay.
-    Sealing {
-        activation: ActivationId,
-        epoch: Epoch,
-        mv: u64,
-        limit: Time,
-    },
-    /// Another node owns it, and it moves here.
-    Taking {
-        activation: ActivationId,
-        mv: u64,
-        step: Readiness,
-        limit: Time,
-    },
-}
-
-impl Phase {
-    /// The stay that it is in.
-    fn run(&self) -> Option<ActivationId> {
-        match self {
-            Self::Idle | Self::RetryDelay { .. } => None,
-            Self::Loading { activation, .. }
-            | Self::Serving { activation, .. }
-            | Self::Closing { activation, .. }
-            | Self::Frozen { activation, .. }
-            | Self::Sealing { activation, .. }
-            | Self::Taking { activation, .. } => Some(*activation),
-        }
-    }
-}
-
-/// A write to the shard's record that is under way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Writing {
-    Claim,
-    Serve,
-    Release(Reason),
-    Fail,
-    Disclaim,
-    ReportTrouble,
-    Move,
-    Seal,
-    Take,
-    Cancel,
-    Reclaim,
-    Other,
-}
-
-/// A shard at this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct ShardSlot {
-    phase: Phase,
-    writing: Option<Writing>,
-    /// The highest epoch that was ever seen of it.
-    pub(super) highest: Epoch,
-    /// Epochs up to here are never served again: a release of them was sent.
-    given_up: Epoch,
-    /// The last epoch that was served here.
-    served: Epoch,
-    not_before: Time,
-    /// How often in a row it could not be loaded or its loop failed.
-    pub(super) attempts: u32,
-    last_error: String,
-    /// What the application says is wrong during the present run.
-    trouble: Option<String>,
-    /// What it costs during the present run, where the application says so.
-    pub(super) load: Option<LoadAverage>,
-    /// It was told that its work does not stop.
-    overdue: bool,
-    /// The move of this shard that this node was last part of, and how often in a row one was called off.
-    moving: Option<u64>,
-    called_off: u32,
-    /// No move is begun before this.
-    move_not_before: Time,
-    /// A seal that was sent: what it said, should it have to be sent again.
-    sealed: Option<(u64, String)>,
-    /// A move that the application could not write out its state for: it is called off, not tried again.
-    unsealable: Option<u64>,
-    /// The rev for which an observer has already said what it would do.
-    would: u64,
-}
 
 /// Local state of each shard.
 pub(super) type Slots = BTreeMap<ShardId, ShardSlot>;
@@ -219,74 +79,6 @@ pub(super) struct Shards {
     pub(super) run_count: u64,
     /// The application has reported the cost of a shard.
     pub(super) measured: bool,
-}
-
-impl ShardSlot {
-    pub(super) fn is_settling(&self) -> bool {
-        let claims_again = matches!(self.phase, Phase::Idle) && self.not_before > Time::ZERO;
-        matches!(self.phase, Phase::Loading { .. })
-            || matches!(self.writing, Some(Writing::Claim))
-            || (claims_again && self.served == Epoch(0) && self.attempts == 0)
-    }
-
-    /// Nothing will be heard any more of what was being written.
-    pub(super) fn forget_writing(&mut self) {
-        self.writing = None;
-    }
-
-    /// The shard is here anew, and not because a move of it was called off: what became of earlier moves is no reason to
-    /// put off the next.
-    fn came_back(&mut self) {
-        (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
-    }
-
-    /// For [`Node::essence`]: forgets since when it serves, if that was before `old`, and what of the count of moves that were
-    /// called off makes no difference to the wait for the next.
-    pub(super) fn forget(&mut self, old: Time, timing: &Timing) {
-        while let Some(less) = self.called_off.checked_sub(1)
-            && timing.move_retry(less) == timing.move_retry(self.called_off)
-        {
-            self.called_off = less;
-        }
-        if let Phase::Serving { since, .. } = &mut self.phase
-            && *since <= old
-        {
-            *since = Time::ZERO;
-        }
-    }
-
-    /// Whether nothing of it runs here, is being written, or is waited for.
-    fn is_idle(&self, now: Time) -> bool {
-        matches!(self.phase, Phase::Idle) && self.writing.is_none() && now >= self.not_before
-    }
-
-    /// Whether this is the run that it is in.
-    pub(super) fn is_run(&self, wanted: ActivationId) -> bool {
-        self.phase.run() == Some(wanted)
-    }
-
-    pub(super) fn is_serving(&self) -> bool {
-        matches!(self.phase, Phase::Serving { .. })
-    }
-
-    pub(super) fn is_claiming(&self) -> bool {
-        matches!(self.writing, Some(Writing::Claim))
-    }
-
-    fn is_cut(&self) -> bool {
-        matches!(
-            self.phase,
-            Phase::Closing {
-                how: Close::Cancel,
-                ..
-            }
-        )
-    }
-
-    /// Whether nothing of this shard runs, or is being written, here.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(self.phase, Phase::Idle | Phase::RetryDelay { .. }) && self.writing.is_none()
-    }
 }
 
 impl Shards {
@@ -367,7 +159,7 @@ impl Shards {
         let stay = self.slots.get(id);
         let waited = stay.is_some_and(|stay| stay.not_before > Time::ZERO);
         let rests =
-            stay.is_none_or(|stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. }));
+            stay.is_none_or(|stay| matches!(stay.phase(), Phase::Idle | Phase::Serving { .. }));
         let idle = stay.is_none_or(|stay| stay.is_idle(cx.now));
         let cut = stay.is_some_and(ShardSlot::is_cut);
         if cut {
@@ -438,12 +230,12 @@ impl Shards {
         let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
-        if let Phase::Closing {
+        if let &Phase::Closing {
             how: Close::Cancel,
             cut_at,
             epoch,
             ..
-        } = stay.phase
+        } = stay.phase()
             && cx.now >= cut_at
             && !std::mem::replace(&mut stay.overdue, true)
         {
@@ -455,67 +247,45 @@ impl Shards {
     }
 
     fn close(&mut self, cx: &mut Ctx, id: &ShardId, how: Close, reason: Reason, then: AfterClose) {
-        let limits = [cx.config.timing.drain_timeout, cx.config.timing.kill_grace];
-        let Some(stay) = self.slots.get_mut(id) else {
+        let timing = &cx.config.timing;
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        let (activation, epoch, how) = match &stay.phase {
-            // Its gate is shut, or was never open.
-            Phase::Frozen {
-                activation, epoch, ..
-            }
-            | Phase::Sealing {
-                activation, epoch, ..
-            } => (*activation, *epoch, Close::Cancel),
-            Phase::Taking { activation, .. } => (*activation, Epoch(0), Close::Cancel),
-            Phase::Serving {
-                activation, epoch, ..
-            } => (*activation, *epoch, how),
-            // Nothing was admitted yet, so there is nothing to let finish.
-            Phase::Loading {
-                activation, epoch, ..
-            } => (*activation, *epoch, Close::Cancel),
-            Phase::Closing {
-                activation,
-                epoch,
-                how: Close::Drain,
-                ..
-            } if how == Close::Cancel => (*activation, *epoch, how),
-            _ => return,
-        };
-        let first = match &stay.phase {
-            Phase::Closing { reason: first, .. } => *first,
-            _ => reason,
-        };
-        let cut_at = cx.now
-            + if how == Close::Drain {
-                limits[0]
-            } else {
-                limits[1]
-            };
-        stay.overdue = false;
-        if matches!(
+        let served_for = slot.served_for(cx.now);
+        let releases = matches!(
             then,
             AfterClose::Release {
                 reason: Reason::Rebalance,
                 ..
             }
-        ) {
-            self.leaving.insert(id.clone());
+        );
+        let event = PhaseEvent::Close {
+            how,
+            drain_until: cx.now + timing.drain_timeout,
+            cancel_until: cx.now + timing.kill_grace,
+            then,
+            reason,
+        };
+        if !slot.advance(event, cx) {
+            return;
         }
-        if let Phase::Serving { since, .. } = stay.phase
-            && cx.now.since(since) >= cx.config.timing.load_retry_max
-        {
-            stay.attempts = 0;
-        }
-        stay.phase = Phase::Closing {
+        let &Phase::Closing {
             activation,
             epoch,
             how,
             cut_at,
-            then,
-            reason: first,
+            ..
+        } = slot.phase()
+        else {
+            return;
         };
+        slot.overdue = false;
+        if served_for.is_some_and(|time| time >= timing.load_retry_max) {
+            slot.attempts = 0;
+        }
+        if releases {
+            self.leaving.insert(id.clone());
+        }
         self.forget_ahead(cx, id);
         cx.out.push(Action::Close { activation, how });
         let step = match how {
@@ -533,7 +303,7 @@ impl Shards {
     pub(super) fn cut_all(&mut self, cx: &mut Ctx, reason: Reason) {
         let active: Vec<_> = self.runs.values().cloned().collect();
         for id in active {
-            let then = match self.slots.get(&id).map(|s| &s.phase) {
+            let then = match self.slots.get(&id).map(ShardSlot::phase) {
                 Some(Phase::Closing { then, .. }) => then.clone(),
                 _ => AfterClose::Reevaluate,
             };
@@ -561,11 +331,10 @@ impl Shards {
         } else {
             claimed.unwrap_or(Reason::ClaimFound)
         };
-        stay.phase = Phase::Loading {
-            activation,
-            epoch,
-            since: now,
-        };
+        let load = PhaseEvent::Load { activation, epoch };
+        if !stay.advance(load, cx) {
+            return;
+        }
         stay.trouble = None;
         stay.load = None;
         if reason != Reason::TargetGone {
@@ -642,10 +411,7 @@ impl Shards {
         let stay = self.slots.entry(id.clone()).or_default();
         if matches!(writing, Writing::Release(_) | Writing::Fail | Writing::Seal) {
             stay.given_up = stay.given_up.max(seen.record.epoch);
-            stay.phase = match stay.phase {
-                Phase::Serving { .. } => stay.phase.clone(),
-                _ => Phase::Idle,
-            };
+            stay.advance(PhaseEvent::GivenUp, cx);
         }
         if matches!(writing, Writing::Move) {
             self.leaving.insert(id.clone());
@@ -678,7 +444,7 @@ impl Shards {
         let writing = stay.writing.take();
         // What was told meanwhile of a shard on its way out does not bring it there.
         let told_in_leaving = matches!(writing, Some(Writing::ReportTrouble))
-            && matches!(stay.phase, Phase::Closing { .. });
+            && matches!(stay.phase(), Phase::Closing { .. });
         // A shard that begins to move is on its way out until its record says otherwise.
         let moves = matches!(writing, Some(Writing::Move | Writing::Seal));
         stay.not_before = match outcome {

@@ -18,7 +18,7 @@ use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::decide::Decision;
-use super::{AfterClose, Phase, Readiness, Shards};
+use super::{AfterClose, Readiness, Shards};
 
 impl Shards {
     /// The move by which a shard is given to another node; nothing if it can only be released.
@@ -412,12 +412,5 @@ fn catch_up(record: &ShardRecord) -> Decision {
     match &record.ownership {
         Ownership::Sealed { seal, .. } => Decision::CatchUp(seal.clone()),
         _ => Decision::Nothing,
-    }
-}
-
-impl Phase {
-    /// Whether it is one of a successor.
-    pub(super) fn is_succeeding(&self) -> bool {
-        matches!(self, Self::Taking { .. })
     }
 }

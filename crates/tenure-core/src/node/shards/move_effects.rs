@@ -11,7 +11,7 @@ use crate::reason::Reason;
 use crate::rules::Mutant;
 use crate::telemetry::{NodeEvent, ShardStep};
 
-use super::{AfterClose, Phase, Readiness, Shards, Writing};
+use super::{AfterClose, Phase, PhaseEvent, ShardSlot, Shards, Writing};
 
 impl Shards {
     /// Begins to load a shard that another node serves.
@@ -23,12 +23,14 @@ impl Shards {
         let activation = ActivationId(self.run_count);
         let limit = cx.now + cx.config.timing.load_timeout;
         let stay = self.slots.entry(id.clone()).or_default();
-        stay.phase = Phase::Taking {
+        let warm = PhaseEvent::Warm {
             activation,
             mv,
-            step: Readiness::Loading,
             limit,
         };
+        if !stay.advance(warm, cx) {
+            return;
+        }
         (stay.trouble, stay.load) = (None, None);
         self.loads_ahead(cx, id);
         self.runs.insert(activation, id.clone());
@@ -44,58 +46,17 @@ impl Shards {
         cx.timers.set(Timer::Stay(id.clone()), limit);
     }
 
-    /// A successor has loaded.
-    pub(super) fn warmed(
-        &mut self,
-        cx: &mut Ctx,
-        membership: &Membership,
-        assignment: &mut Assignment,
-        id: &ShardId,
-    ) {
-        self.get_ready(
-            cx,
-            membership,
-            assignment,
-            id,
-            Readiness::Loading,
-            Readiness::Loaded,
-        );
-    }
-
-    fn get_ready(
-        &mut self,
-        cx: &mut Ctx,
-        membership: &Membership,
-        assignment: &mut Assignment,
-        id: &ShardId,
-        from: Readiness,
-        to: Readiness,
-    ) {
-        if let Some(stay) = self.slots.get_mut(id)
-            && let Phase::Taking { step, .. } = &mut stay.phase
-            && *step == from
-        {
-            *step = to;
-            self.look_at(cx, membership, assignment, id);
-        }
-    }
-
     pub(super) fn catch_up(&mut self, cx: &mut Ctx, id: &ShardId, seal: String) {
         let until = cx.now + cx.config.timing.load_timeout;
         let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
-        let Phase::Taking {
-            activation,
-            step,
-            limit,
-            ..
-        } = &mut stay.phase
-        else {
+        if !stay.advance(PhaseEvent::CatchUp { limit: until }, cx) {
+            return;
+        }
+        let Some(activation) = stay.phase().activation() else {
             return;
         };
-        (*step, *limit) = (Readiness::CatchingUp, until);
-        let activation = *activation;
         cx.out.push(Action::CatchUp { activation, seal });
         cx.timers.set(Timer::Stay(id.clone()), until);
     }
@@ -107,15 +68,10 @@ impl Shards {
         assignment: &mut Assignment,
         activation: ActivationId,
     ) {
-        if let Some(id) = self.runs.get(&activation).cloned() {
-            self.get_ready(
-                cx,
-                membership,
-                assignment,
-                &id,
-                Readiness::CatchingUp,
-                Readiness::Ready,
-            );
+        if let Some((id, slot)) = self.slot_of(activation)
+            && slot.advance(PhaseEvent::CaughtUp(activation), cx)
+        {
+            self.look_at(cx, membership, assignment, &id);
         }
     }
 
@@ -128,17 +84,14 @@ impl Shards {
         id: &ShardId,
         epoch: Epoch,
     ) {
-        let now = cx.now;
         let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
-        let Phase::Taking { activation, .. } = stay.phase else {
+        if !stay.advance(PhaseEvent::Promote(epoch), cx) {
             return;
-        };
-        stay.phase = Phase::Serving {
-            activation,
-            epoch,
-            since: now,
+        }
+        let Some(activation) = stay.phase().activation() else {
+            return;
         };
         stay.served = epoch;
         stay.came_back();
@@ -158,7 +111,6 @@ impl Shards {
         let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
-        stay.phase = Phase::Idle;
         stay.attempts += 1;
         let (attempt, writing) = (stay.attempts, stay.writing.is_some());
         self.forget_ahead(cx, id);
@@ -195,17 +147,14 @@ impl Shards {
         let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
-        let Phase::Serving {
+        if !stay.advance(PhaseEvent::Freeze { mv, limit }, cx) {
+            return;
+        }
+        let &Phase::Frozen {
             activation, epoch, ..
-        } = stay.phase
+        } = stay.phase()
         else {
             return;
-        };
-        stay.phase = Phase::Frozen {
-            activation,
-            epoch,
-            mv,
-            limit,
         };
         // What is cut gets some time to end before the move is called off for its sake.
         let cut_at = cx.now + cx.config.timing.drain_timeout / 4 * 3;
@@ -229,20 +178,17 @@ impl Shards {
         assignment: &mut Assignment,
         id: &ShardId,
     ) {
-        let now = cx.now;
         let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
-        let Phase::Frozen {
+        if !stay.advance(PhaseEvent::Thaw, cx) {
+            return;
+        }
+        let &Phase::Serving {
             activation, epoch, ..
-        } = stay.phase
+        } = stay.phase()
         else {
             return;
-        };
-        stay.phase = Phase::Serving {
-            activation,
-            epoch,
-            since: now,
         };
         cx.timers.clear(&Timer::Stay(id.clone()));
         cx.out.push(Action::Thaw(activation));
@@ -268,24 +214,14 @@ impl Shards {
         let Some(stay) = self.slots.get_mut(&id) else {
             return;
         };
-        let Phase::Frozen {
-            activation: current,
-            epoch,
-            mv,
-            ..
-        } = stay.phase
-        else {
-            return;
-        };
-        if current != activation || mv != shut_for {
-            return;
-        }
-        stay.phase = Phase::Sealing {
+        let drained = PhaseEvent::Drained {
             activation,
-            epoch,
-            mv,
+            mv: shut_for,
             limit,
         };
+        if !stay.advance(drained, cx) {
+            return;
+        }
         cx.out.push(Action::Seal(activation));
         cx.timers.set(Timer::Stay(id), limit);
     }
@@ -299,11 +235,11 @@ impl Shards {
         let Some(id) = self.runs.get(&activation).cloned() else {
             return;
         };
-        let Some(Phase::Sealing {
+        let Some(&Phase::Sealing {
             activation: current,
             mv,
             ..
-        }) = self.slots.get(&id).map(|s| s.phase.clone())
+        }) = self.slots.get(&id).map(ShardSlot::phase)
         else {
             return;
         };
@@ -325,15 +261,15 @@ impl Shards {
         activation: ActivationId,
         error: String,
     ) {
-        let Some((id, stay)) = self.stay_of(cx, activation) else {
+        let Some((id, stay)) = self.slot_of(activation) else {
             return;
         };
-        let Phase::Sealing {
+        let &Phase::Sealing {
             activation: current,
             epoch,
             mv,
             ..
-        } = stay.phase
+        } = stay.phase()
         else {
             return;
         };

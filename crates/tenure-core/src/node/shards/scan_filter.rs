@@ -110,7 +110,7 @@ impl<'a> ScanFilter<'a> {
 
     /// Whether a shard of this node's own is plainly served here as its record says, and is to be.
     fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, stay: &ShardSlot) -> bool {
-        let serves = matches!(stay.phase, Phase::Serving { epoch, .. } if epoch == record.epoch);
+        let serves = matches!(*stay.phase(), Phase::Serving { epoch, .. } if epoch == record.epoch);
         let settled = stay.writing.is_none() && stay.moving.is_none();
         serves
             && settled
