@@ -419,7 +419,7 @@ impl std::fmt::Display for Refusal {
                 "the store's identity is {found}, but the cluster was created in {expected}: it was restored or replaced; run \
                  `tenure keyspace bump-generation --all` to fence off the old epochs, then start again"
             ),
-            Self::Damaged { key, damage } => write!(f, "{key}: {damage}"),
+            Self::Damaged { key, damage } => write!(f, "record {key} cannot be used: {damage}"),
             Self::Denied(reason) => write!(f, "the store denies access: {reason}"),
         }
     }

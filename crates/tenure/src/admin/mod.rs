@@ -272,7 +272,7 @@ async fn within<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<
     answer.unwrap_or_else(|_| {
         Err(StoreError::Unknown {
             reason: format!(
-                "the store did not answer within {}s",
+                "the store did not respond within {}s; check that it is running and reachable",
                 CALL_TIMEOUT.as_secs()
             ),
         })
@@ -288,9 +288,9 @@ fn is_over(view: &View, session: SessionId) -> bool {
 fn node<'a>(view: &'a View, name: &NodeName) -> Result<&'a Versioned<NodeRecord>, AdminError> {
     match view.nodes.cell(name) {
         Some(KeyState::Present(seen)) => Ok(seen),
-        Some(KeyState::Damaged { damage, .. }) => {
-            Err(AdminError::Refused(format!("node {name}: {damage}")))
-        }
+        Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
+            "node {name}: {damage}; see `tenure status`"
+        ))),
         _ => {
             let there: Vec<&str> = view.nodes.iter().map(|(n, _)| n.as_str()).collect();
             Err(AdminError::NotFound(format!(
@@ -307,9 +307,9 @@ fn keyspace<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecor
             Err(AdminError::Refused(format!("keyspace {name} was deleted")))
         }
         Some(KeyState::Present(seen)) => Ok(&seen.record),
-        Some(KeyState::Damaged { damage, .. }) => {
-            Err(AdminError::Refused(format!("keyspace {name}: {damage}")))
-        }
+        Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
+            "keyspace {name}: {damage}; see `tenure status`"
+        ))),
         _ => {
             let there: Vec<&str> = view.keyspaces.iter().map(|(n, _)| n.as_str()).collect();
             Err(AdminError::NotFound(format!(

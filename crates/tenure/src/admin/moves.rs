@@ -101,7 +101,7 @@ impl AdminClient {
             };
             let Some(record) = self.changed(&seen.record, change, &view) else {
                 return Err(AdminError::Refused(format!(
-                    "shard {id} cannot be moved in its present state; retry"
+                    "shard {id} cannot be moved in its current state (`tenure shard show {id}`); retry later"
                 )));
             };
             let expect = Expect::Version(seen.version.clone());
@@ -194,7 +194,7 @@ impl AdminClient {
             .await?;
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "keyspace {name} is not balanced yet; its leader continues"
+                "keyspace {name} is not balanced yet; the leader continues to move shards"
             ))
         })
     }

@@ -118,7 +118,8 @@ impl Node {
         if now.since(since) >= retry_max {
             stay.attempts = 0;
         }
-        stay.last_error = error.unwrap_or_else(|| "the loop returned".to_owned());
+        stay.last_error = error
+            .unwrap_or_else(|| "the handler's loop returned while the shard was served".to_owned());
         self.close(
             &id,
             Close::Drain,
