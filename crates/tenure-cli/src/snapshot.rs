@@ -176,9 +176,9 @@ impl Snapshot {
                 "keyspace {name} was deleted; create it again with `tenure keyspace create {name}`"
             ))),
             Some(KeyState::Present(seen)) => Ok(&seen.record),
-            Some(KeyState::Damaged { damage, .. }) => {
-                Err(Exit::failed(format!("keyspace {name}: {damage}")))
-            }
+            Some(KeyState::Damaged { damage, .. }) => Err(Exit::failed(format!(
+                "keyspace {name}: {damage}; see `tenure status`"
+            ))),
             Some(KeyState::Missing { .. }) | None => {
                 let names: Vec<_> = self.keyspace_names().map(|n| n.as_str()).collect();
                 Err(Exit::failed(match names.as_slice() {

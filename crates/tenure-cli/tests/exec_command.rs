@@ -126,7 +126,7 @@ fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_wor
     for wait in ["100ms", "200ms", "400ms"] {
         let mut lines = said.lines();
         let restarting =
-            |line: &str| line.contains("child ended, restarting") && line.contains(wait);
+            |line: &str| line.contains("child process ended, restarting") && line.contains(wait);
         assert!(lines.any(restarting), "{wait}: {said}");
     }
 }
@@ -301,7 +301,7 @@ fn what_cannot_work_is_refused_before_anything_is_owned() {
     for (command, reason) in [
         (vec!["--", "no-such-command-here"], "is not found in PATH"),
         (vec!["--", "./no/such/command"], "does not exist"),
-        (vec!["--", plain], "is not executable; chmod +x"),
+        (vec!["--", plain], "is not executable; run `chmod +x`"),
         (vec!["--", dir.to_str().unwrap()], "is a directory"),
         (vec!["sleep", "1"], "-- <COMMAND>"),
         (

@@ -74,9 +74,10 @@ impl FromStr for Deletable {
             Some(("shards", rest)) => Err(format!(
                 "repair-record does not delete shard records; run `tenure shard repair {rest}`"
             )),
-            Some(("sessions", _)) => {
-                Err("nodes expire an unreadable session themselves after its ttl".to_owned())
-            }
+            Some(("sessions", _)) => Err(
+                "session records need no repair: nodes expire an unreadable session after its ttl"
+                    .to_owned(),
+            ),
             _ => Err("expected cluster, leader, keyspaces/NAME or nodes/NAME".to_owned()),
         }
     }
@@ -101,12 +102,12 @@ impl Deletable {
             }
             Err(newer @ Damage::Newer(_)) => {
                 return Err(Exit::failed(format!(
-                    "{key}: {newer}; the record was not changed"
+                    "record {key}: {newer}; the record was not changed"
                 )));
             }
             Err(corrupt) => corrupt,
         };
-        eprintln!("{key}: {damage}");
+        eprintln!("record {key}: {damage}");
         if dry_run {
             eprintln!("would delete this record; {}", self.afterwards());
             return Ok(false);
@@ -147,8 +148,8 @@ impl Deletable {
         let record = Record::Cluster(Arc::new(record));
         if place.put(key, Expect::Absent, &record).await? == CasResult::Done {
             eprintln!(
-                "no running node knew its content: wrote it again from the other records; run `tenure keyspace \
-                 bump-generation --all` before any node starts"
+                "no running node knew the record, so it was written again from the other records; run `tenure \
+                 keyspace bump-generation --all` before any node starts"
             );
         }
         Ok(())

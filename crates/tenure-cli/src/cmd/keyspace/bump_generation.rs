@@ -30,7 +30,7 @@ const CAS_ATTEMPTS: usize = 20;
     in use, and resources that check epochs would reject new owners or confuse them with old ones. Nodes detect\n\
     the restored store, stop serving and wait for this command. It raises the upper half of all future epochs;\n\
     shards are served again when nodes have claimed them.\n\
-    With --all the command also records this store as the store of the cluster, after it has raised all keyspaces.\n\
+    With --all the command then records this store as the store of the cluster, so that nodes accept it.\n\
     If a generation was raised after the backup was taken, pass it with --above: the part before the dot of the\n\
     highest epoch in logs or in protected resources.\n\n\
     Examples:\n  tenure keyspace bump-generation --all --yes\n  \
@@ -40,7 +40,7 @@ pub(crate) struct BumpGeneration {
     /// Keyspace name
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     name: Option<KeyspaceName>,
-    /// All keyspaces, including deleted ones, and the store itself
+    /// Raise all keyspaces, including deleted ones, and accept this store for the cluster
     #[arg(long)]
     all: bool,
     /// Raise the generation to a value greater than this one
@@ -174,7 +174,7 @@ async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Res
         let snapshot = place.snapshot().await?;
         if let Some(name) = newcomer(&snapshot, raised) {
             return Err(Exit::failed(format!(
-                "keyspace {name} appeared meanwhile; run the command again"
+                "keyspace {name} was created concurrently; run the command again"
             )));
         }
         let Some(seen) = snapshot.view.cluster.seen(&()) else {
@@ -190,7 +190,7 @@ async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Res
         let expect = Expect::Version(seen.version.clone());
         let record = Record::Cluster(Arc::new(new));
         if place.put(&Key::Cluster, expect, &record).await? == CasResult::Done {
-            eprintln!("accepted this store for the cluster");
+            eprintln!("recorded this store as the store of the cluster");
             return Ok(());
         }
     }

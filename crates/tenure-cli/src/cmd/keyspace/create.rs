@@ -134,7 +134,7 @@ impl Create {
             }));
         }
         if !removed {
-            eprintln!("keyspace {name} is known but has no record yet; waiting for its creator");
+            eprintln!("another process is creating keyspace {name}; waiting for its record");
             let key = Key::Keyspace(name.clone());
             if generation::comes_back(place, config, snapshot, &key).await? {
                 return Ok(None);
@@ -142,8 +142,9 @@ impl Create {
             // Nobody has made it for as long as any lease lasts: it was lost, or its creator died.
             if !place.snapshot().await?.witnesses().is_empty() {
                 return Err(Exit::failed(format!(
-                    "keyspace {name} was lost while sessions that may own its shards are live; nodes that serve it write it \
-                     again after a ttl: start one, or run the command again when all sessions have ended"
+                    "the record of keyspace {name} is missing while sessions that may own its shards are live; start \
+                     a node that serves the keyspace, which writes the record again after a ttl, or run the command \
+                     again when all sessions have ended"
                 )));
             }
         }
@@ -217,8 +218,8 @@ impl Create {
         let owned = snapshot.owned(name);
         match was {
             None if owned > 0 => Err(Exit::failed(format!(
-                "the record of keyspace {name} is missing while {owned} of its shards are owned; nodes that serve it \
-                 write it again after a ttl"
+                "the record of keyspace {name} is missing while {owned} of its shards are owned; nodes that serve the \
+                 keyspace write the record again after a ttl"
             ))),
             Some(_) if owned > 0 => Err(Exit::failed(format!(
                 "keyspace {name} was deleted, but {owned} of its shards are still owned; wait until their nodes have \

@@ -47,8 +47,8 @@ impl Delete {
         let owned = snapshot.owned(name);
         if owned > 0 && !self.force {
             return Err(Exit::failed(format!(
-                "{owned} shards of keyspace {name} are owned by sessions that may be live; stop its nodes first, or \
-                 pass --force: they then stop serving it immediately"
+                "{owned} shards of keyspace {name} are owned by sessions that may be live; stop their nodes first, or \
+                 pass --force to make the nodes stop serving the keyspace"
             )));
         }
         let what = match owned {
@@ -58,7 +58,10 @@ impl Delete {
         confirm(self.yes, &what)?;
         // Conditional on the version that was confirmed: a concurrent change wins.
         let Some(seen) = snapshot.view.keyspaces.seen(name) else {
-            return Err(Exit::failed(format!("there is no keyspace {name}")));
+            return Err(Exit::failed(format!(
+                "there is no keyspace {name}; `tenure keyspace list` shows the existing \
+                ones"
+            )));
         };
         let mut record = (*seen.record).clone();
         record.head = record.head.next(place.nonce());

@@ -31,7 +31,7 @@ use crate::stdout;
 /// Poll interval of the watched key.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Repair a shard whose record is corrupt, missing or quarantined
+/// Repair a shard that is quarantined, or whose record is corrupt or missing
 #[derive(Debug, Args)]
 #[command(
     after_help = "A corrupt or missing record is written again at a new generation, after the longest ttl of the cluster. No node\n\

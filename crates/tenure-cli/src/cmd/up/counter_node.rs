@@ -182,7 +182,12 @@ struct Writer(Arc<Mutex<mpsc::Sender<Task>>>);
 
 impl Writer {
     fn begin(work: &std::path::Path) -> Result<Self, Exit> {
-        let trouble = |e: rusqlite::Error| Exit::failed(format!("{}: {e}", work.display()));
+        let trouble = |e: rusqlite::Error| {
+            Exit::failed(format!(
+                "database {} of the workload cannot be used: {e}",
+                work.display()
+            ))
+        };
         let mut fenced = FencedCounters::open(work).map_err(trouble)?;
         let (sender, tasks) = mpsc::channel();
         thread::spawn(move || {
@@ -190,7 +195,10 @@ impl Writer {
                 thread::sleep(GATHER);
                 let batch = std::iter::once(first).chain(tasks.try_iter()).collect();
                 if let Err(error) = write(&mut fenced, batch) {
-                    tell(&NodeReport::Trouble(format!("changes were lost: {error}")));
+                    tell(&NodeReport::Trouble(format!(
+                        "writing counter changes to the database failed, they are lost: \
+                        {error}"
+                    )));
                 }
             }
         });

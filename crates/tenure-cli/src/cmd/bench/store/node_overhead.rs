@@ -157,10 +157,12 @@ impl Bare {
         }
         let sessions = format!("{}sessions/", prefix(&bed.busy));
         let sessions = within("listing", store.list(&sessions)).await??.entries;
-        let session = sessions
-            .into_iter()
-            .next()
-            .ok_or_else(|| Exit::failed("the session of the node is missing in the store"))?;
+        let session = sessions.into_iter().next().ok_or_else(|| {
+            Exit::failed(
+                "the session record of the benchmark's node is missing in the store; another \
+                process deleted it; run the benchmark again",
+            )
+        })?;
         let put = PutIf::create(&key, session.value.clone());
         Ok(Self::Swap {
             key,
@@ -184,7 +186,10 @@ impl Bare {
             }
             Self::Lease(leased) => {
                 let leases = store.leases().ok_or_else(|| {
-                    Exit::failed("the store has no leases any more; it was replaced during the run")
+                    Exit::failed(
+                        "the store supports no leases any more, because it was replaced during the \
+                        benchmark; run it again",
+                    )
                 })?;
                 leased.keep_alive(leases).await
             }
@@ -205,7 +210,12 @@ async fn heard<T>(
                 }
             }
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return Err(Exit::failed("the node stopped during the run")),
+            Err(RecvError::Closed) => {
+                return Err(Exit::failed(
+                    "the benchmark's node stopped during the run; run the \
+                benchmark again",
+                ));
+            }
         }
     }
 }
