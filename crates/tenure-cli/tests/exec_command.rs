@@ -158,7 +158,8 @@ fn a_crash_loop_is_a_problem_in_status_until_a_child_lives() {
     assert_eq!(shards[1]["state"], "serving");
     let said = shards[1]["trouble"].as_str().unwrap();
     assert!(
-        said.starts_with("restarting in ") && said.ends_with(" crashes: exited with code 3"),
+        said.starts_with("the command restarts in ")
+            && said.ends_with(" crashes: the last run exited with code 3"),
         "{said}"
     );
     assert_eq!(seen["problems"][0]["problem"], said);

@@ -140,7 +140,7 @@ impl Deletable {
         let snapshot = place.snapshot().await?;
         let runs = !snapshot.witnesses().is_empty();
         if runs && generation::comes_back(place, config, &snapshot, key).await? {
-            eprintln!("a node has written it again");
+            eprintln!("a node has written the record again");
             return Ok(());
         }
         let snapshot = place.snapshot().await?;
@@ -159,11 +159,16 @@ impl Deletable {
     fn afterwards(&self) -> String {
         match &self.0 {
             Key::Keyspace(name) => format!(
-                "nodes that serve the keyspace write it again after a ttl; if none runs, use `tenure keyspace create {name}`"
+                "nodes that serve the keyspace write the record again after a ttl; if none runs, use `tenure keyspace \
+                 create {name}`"
             ),
-            Key::Node(_) => "the node writes it again, immediately or at its next start".to_owned(),
-            Key::Cluster => "a running node writes it again from the records it knows".to_owned(),
-            _ => "the next process that needs it writes it again".to_owned(),
+            Key::Node(_) => {
+                "the node writes the record again, immediately or at its next start".to_owned()
+            }
+            Key::Cluster => {
+                "a running node writes the record again from the records that it knows".to_owned()
+            }
+            _ => "the next process that needs the record writes it again".to_owned(),
         }
     }
 }

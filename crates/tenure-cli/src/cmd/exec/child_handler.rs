@@ -123,7 +123,7 @@ impl Inner {
             if short_runs >= LOOP {
                 troubled = true;
                 grant.report_trouble(Some(&format!(
-                    "restarting in {wait:?} after {short_runs} crashes: {ended}"
+                    "the command restarts in {wait:?} after {short_runs} crashes: the last run {ended}"
                 )));
             }
             tokio::select! {

@@ -123,7 +123,9 @@ impl Shard<'_> {
                 Some("corrupt")
             }
             Trouble::Missing => {
-                eprintln!("shard {id} has no record; nodes that serve the keyspace write it again");
+                eprintln!(
+                    "shard {id} has no record; nodes that serve the keyspace write the record again"
+                );
                 self.rewrite(&mut place, &snapshot, None, config).await?;
                 Some("missing")
             }

@@ -131,7 +131,10 @@ impl Handler for Counters {
             .await?
         {
             true => Ok(epoch.wrapping_mul(KEYS)),
-            false => Err(format!("the resource has seen a newer epoch than {epoch}").into()),
+            false => Err(format!(
+                "the database has seen a newer epoch than {epoch}, so another node owns the shard"
+            )
+            .into()),
         }
     }
 
@@ -283,7 +286,7 @@ fn news_of(note: &NodeEvent) -> Option<NodeReport> {
             Some(NodeReport::Lease(format!("session ended ({reason})")))
         }
         NodeEvent::ClockJump { gap } => Some(NodeReport::Lease(format!(
-            "was not scheduled for {gap:.1?}"
+            "the process did not run for {gap:.1?}"
         ))),
         _ => None,
     }
