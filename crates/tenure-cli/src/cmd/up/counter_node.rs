@@ -199,8 +199,7 @@ impl Writer {
                 let batch = std::iter::once(first).chain(tasks.try_iter()).collect();
                 if let Err(error) = write(&mut fenced, batch) {
                     tell(&NodeReport::Trouble(format!(
-                        "writing counter changes to the database failed, they are lost: \
-                        {error}"
+                        "counter changes are lost, because writing them to the database failed: {error}"
                     )));
                 }
             }
