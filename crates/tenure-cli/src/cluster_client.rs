@@ -82,7 +82,7 @@ impl ClusterClient {
     pub(crate) async fn open_or_make(config: &Config) -> Result<Self, Exit> {
         let cluster = named_cluster(config)?;
         let url = store_url(config)?;
-        let opened = within("opening", tenure_store::open(url)).await?;
+        let opened = within("opening the store", tenure_store::open(url)).await?;
         Ok(Self::new(opened.map_err(bad_store)?, cluster))
     }
 
@@ -123,7 +123,7 @@ impl ClusterClient {
     /// Everything that the store holds of the cluster, at one instant.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Exit> {
         let prefix = keys::prefix(&self.cluster);
-        let listing = within("listing", self.store.list(&prefix)).await??;
+        let listing = within("listing records", self.store.list(&prefix)).await??;
         let identity = within("reading its identity", self.store.identity()).await??;
         Ok(Snapshot::new(&self.cluster, &listing, identity))
     }
@@ -172,7 +172,7 @@ impl ClusterClient {
             expect,
             lease: record.lease(key),
         };
-        match within("writing", self.store.put_if(put)).await? {
+        match within("writing a record", self.store.put_if(put)).await? {
             Ok(Put::Won(_)) => Ok(CasResult::Done),
             Ok(Put::Lost) => Ok(CasResult::Lost),
             Err(StoreError::Unknown { reason }) => {
@@ -191,7 +191,7 @@ impl ClusterClient {
     /// Deletes exactly this version of a key's value. An outcome that the store does not know is settled by reading back.
     pub(crate) async fn delete(&self, key: &Key, version: Version) -> Result<CasResult, Exit> {
         let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
-        match within("deleting", self.store.delete_if(delete)).await? {
+        match within("deleting records", self.store.delete_if(delete)).await? {
             Ok(Delete::Won) => Ok(CasResult::Done),
             Ok(Delete::Lost) => Ok(CasResult::Lost),
             Err(StoreError::Unknown { reason }) => match self.version(key).await? {
@@ -207,7 +207,7 @@ impl ClusterClient {
 
     /// Reads one key.
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Entry>, Exit> {
-        Ok(within("reading", self.store.get(&key.path(&self.cluster))).await??)
+        Ok(within("reading a record", self.store.get(&key.path(&self.cluster))).await??)
     }
 
     /// The version of a key's value, if it has one.
@@ -218,7 +218,7 @@ impl ClusterClient {
 
 /// All clusters of a store, by name.
 pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Exit> {
-    let listing = within("listing", store.list("")).await??;
+    let listing = within("listing records", store.list("")).await??;
     let mut names: Vec<ClusterName> = listing
         .entries
         .iter()
@@ -231,7 +231,7 @@ pub(crate) async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, Exit
 /// The store that the configuration names; it must be there.
 pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> {
     let url = store_url(config)?;
-    let opened = within("opening", tenure_store::open_existing(url)).await?;
+    let opened = within("opening the store", tenure_store::open_existing(url)).await?;
     opened.map_err(bad_store)
 }
 

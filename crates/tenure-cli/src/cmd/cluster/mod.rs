@@ -95,7 +95,7 @@ async fn list(config: &Config, as_json: bool) -> Result<ExitCode, Exit> {
     let mut shown = Vec::new();
     for name in &names {
         let prefix = keys::prefix(name);
-        let listing = within("listing", store.list(&prefix)).await??;
+        let listing = within("listing records", store.list(&prefix)).await??;
         let identity = within("reading its identity", store.identity()).await??;
         let snapshot = Snapshot::new(name, &listing, identity);
         let live = live_sessions(&snapshot).len();
@@ -218,7 +218,7 @@ async fn delete_all(place: &ClusterClient) -> Result<usize, Exit> {
     let prefix = keys::prefix(&place.cluster);
     let mut deleted = 0;
     for _ in 0..5 {
-        let listing = within("listing", place.store.list(&prefix)).await??;
+        let listing = within("listing records", place.store.list(&prefix)).await??;
         if listing.entries.is_empty() {
             return Ok(deleted);
         }
@@ -227,7 +227,7 @@ async fn delete_all(place: &ClusterClient) -> Result<usize, Exit> {
             .iter()
             .map(|entry| DeleteIf::new(&entry.key, entry.version.clone()))
             .collect();
-        for answer in within("deleting", place.store.delete_many(deletes)).await? {
+        for answer in within("deleting records", place.store.delete_many(deletes)).await? {
             deleted += usize::from(answer? == tenure_store::Delete::Won);
         }
     }

@@ -115,11 +115,12 @@ impl StatusCommand {
             tokio::time::sleep(self.interval).await;
             if changes.is_none() {
                 let prefix = keys::prefix(&place.cluster);
-                changes = match within("watching", place.store.watch(&prefix, revision)).await {
-                    Ok(Ok(watch)) => Some(watch),
-                    Ok(Err(e)) => complain(&e),
-                    Err(e) => complain(&e),
-                };
+                changes =
+                    match within("starting a watch", place.store.watch(&prefix, revision)).await {
+                        Ok(Ok(watch)) => Some(watch),
+                        Ok(Err(e)) => complain(&e),
+                        Err(e) => complain(&e),
+                    };
             }
             if let Some(watch) = &mut changes {
                 let heard = tokio::time::timeout(POLL_INTERVAL, watch.next()).await;

@@ -96,7 +96,7 @@ async fn claim(bed: &Bed, node: &Node, mode: AssignedBy, n: u32) -> Result<Claim
     let mut notes = node.events();
     tokio::time::sleep(CALM).await;
     let begun = Instant::now();
-    won(within("writing", bed.store.put_if(put)).await??)?;
+    won(within("writing a record", bed.store.put_if(put)).await??)?;
     let seen = tokio::task::block_in_place(|| {
         while node.owner(&shard).is_none() && begun.elapsed() < CALL_TIMEOUT {
             std::thread::sleep(LOOK);
@@ -156,7 +156,9 @@ impl Bare {
             return Ok(Self::Lease(Leased::grant(store, leases, key).await?));
         }
         let sessions = format!("{}sessions/", prefix(&bed.busy));
-        let sessions = within("listing", store.list(&sessions)).await??.entries;
+        let sessions = within("listing records", store.list(&sessions))
+            .await??
+            .entries;
         let session = sessions.into_iter().next().ok_or_else(|| {
             Exit::failed(
                 "the session record of the benchmark's node is missing in the store; another \
@@ -167,7 +169,7 @@ impl Bare {
         Ok(Self::Swap {
             key,
             value: session.value,
-            version: won(within("writing", store.put_if(put)).await??)?,
+            version: won(within("writing a record", store.put_if(put)).await??)?,
         })
     }
 
