@@ -35,8 +35,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(
     after_help = "A corrupt or missing record is written again at a new generation, after the longest ttl of the cluster. No node\n\
-    claims the shard before every live session has disclaimed it. A quarantined shard may be claimed again. A\n\
-    record of a newer format is not changed. `tenure cluster repair-record` repairs other records.\n\n\
+    claims the shard before every live session has confirmed not to own it. A quarantined shard may be claimed\n\
+    again. A record of a newer format is not changed. `tenure cluster repair-record` repairs other records.\n\n\
     Examples:\n  tenure shard repair orders/17 --dry-run\n  tenure shard repair orders/17 --yes"
 )]
 pub(crate) struct Repair {

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
     troubled     served, but its application reports a problem (in JSON: serving, with trouble)\n  \
     loading      the owner loads the shard\n  \
     free         no node owns the shard\n  \
-    restored     the record was lost and written again; claimed after every live session has disclaimed it\n  \
+    restored     the record was lost and written again; claimed when every live session has confirmed not to own it\n  \
     warming      move: the target loads the shard while the owner serves it\n  \
     freezing     move: the owner finishes running requests\n  \
     sealed       move: the owner has stopped, the target takes the shard\n  \

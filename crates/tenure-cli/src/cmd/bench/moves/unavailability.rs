@@ -190,7 +190,10 @@ async fn bare_puts(
     for _ in 0..=PUTS {
         let begun = Instant::now();
         let Put::Won(version) = store.put_if(put).await? else {
-            return Err(Exit::failed(format!("another process writes to {key}")));
+            return Err(Exit::failed(format!(
+                "another process writes to key {key} of the benchmark; stop that process, \
+                or use another store"
+            )));
         };
         took.push(begun.elapsed());
         put = PutIf::update(key.clone(), vec![b'x'; 400], version);

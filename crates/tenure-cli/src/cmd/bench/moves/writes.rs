@@ -211,7 +211,7 @@ async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Exit> {
         }
         if begun.elapsed() > TIMEOUT {
             return Err(Exit::failed(format!(
-                "{nodes} nodes did not balance {SHARDS} shards within {TIMEOUT:?}"
+                "{nodes} nodes did not balance {SHARDS} shards within {TIMEOUT:?}; run the benchmark again"
             )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
