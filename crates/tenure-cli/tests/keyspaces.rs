@@ -349,7 +349,7 @@ fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
         .with(1)
         .telling(&[
             "record of keyspace topics is missing",
-            "writes the record again",
+            "start a node that serves the keyspace",
         ]);
     assert!(shop.get(&keyspace("topics")).is_none());
     shop.stop(&node);

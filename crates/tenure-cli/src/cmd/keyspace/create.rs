@@ -142,9 +142,8 @@ impl Create {
             // Nobody has made it for as long as any lease lasts: it was lost, or its creator died.
             if !place.snapshot().await?.witnesses().is_empty() {
                 return Err(Exit::failed(format!(
-                    "the record of keyspace {name} is missing while sessions that may own its shards are live; start \
-                     a node that serves the keyspace, which writes the record again after a ttl, or run the command \
-                     again when all sessions have ended"
+                    "the record of keyspace {name} is missing while nodes may own its shards; start a node that \
+                     serves the keyspace, or run the command again when all sessions have ended"
                 )));
             }
         }
@@ -180,8 +179,8 @@ impl Create {
                 let there = &seen.record;
                 if there.kind != wanted || there.assigned_by != self.assigned_by {
                     return Err(Exit::failed(format!(
-                        "keyspace {name} exists as {} with assigned_by = {}, not as {wanted} with assigned_by = {}; use it as it is, \
-                         choose another name, or delete it first (`tenure keyspace delete {name}`)",
+                        "keyspace {name} exists as {} with assigned_by = {}, not as {wanted} with assigned_by = {}; \
+                         choose another name, or run `tenure keyspace delete {name}` first",
                         there.kind, there.assigned_by, self.assigned_by
                     )));
                 }

@@ -48,7 +48,7 @@ impl Delete {
         if owned > 0 && !self.force {
             return Err(Exit::failed(format!(
                 "{owned} shards of keyspace {name} are owned by sessions that may be live; stop their nodes first, or \
-                 pass --force to make the nodes stop serving the keyspace"
+                 pass --force"
             )));
         }
         let what = match owned {
