@@ -145,7 +145,7 @@ impl Node {
     /// Somebody else wrote the node's own record, and without its lease it would stay for ever: it is written again.
     pub(super) fn tie_to_lease(&mut self, found: Found) {
         self.rewrite_session(found);
-        let error = "another process wrote the session record of this node".to_owned();
+        let error = "the session's record was written by another process".to_owned();
         self.renewal_failed(StoreFailure::Unavailable(error));
     }
 

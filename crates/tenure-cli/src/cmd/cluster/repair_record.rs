@@ -188,7 +188,7 @@ mod tests {
                 .unwrap_err()
                 .contains("tenure shard repair orders/1")
         );
-        assert!(read("sessions/00").unwrap_err().contains("themselves"));
+        assert!(read("sessions/00").unwrap_err().contains("need no repair"));
         for bad in ["", "keyspaces", "keyspaces/", "clusters", "nodes"] {
             assert!(read(bad).is_err(), "{bad}");
         }
