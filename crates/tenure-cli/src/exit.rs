@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tenure::AdminError;
 use tenure_store::StoreError;
 
 /// A command that did not do what was asked. Shown once, on stderr, by `main`.
@@ -40,6 +41,19 @@ impl fmt::Display for Exit {
 impl From<StoreError> for Exit {
     fn from(error: StoreError) -> Self {
         Self::failed(error.to_string())
+    }
+}
+
+impl From<AdminError> for Exit {
+    fn from(error: AdminError) -> Self {
+        match error {
+            AdminError::Invalid(message) => Self::usage(message),
+            AdminError::Raced(what) => Self::failed(format!("{what}; run the command again")),
+            AdminError::OutcomeUnknown { key, done, reason } => Self::failed(format!(
+                "whether {key} was {done} is unknown ({reason}); run the command again, it is safe to repeat"
+            )),
+            other => Self::failed(other.to_string()),
+        }
     }
 }
 

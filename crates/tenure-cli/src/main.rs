@@ -1,12 +1,11 @@
 //! The `tenure` command.
 
 mod cli;
-mod cluster_client;
 mod cmd;
 mod config;
+mod connect;
 mod exit;
 mod fleet;
-mod snapshot;
 mod stdout;
 mod supervise;
 mod table;
@@ -19,6 +18,8 @@ use tracing_subscriber::EnvFilter;
 use cli::{Cli, Command};
 use config::Config;
 use config::settings_table::SettingDefinition;
+// Name by which the benchmarks and `exec` import this module.
+use connect as cluster_client;
 use exit::Exit;
 
 fn main() -> ExitCode {

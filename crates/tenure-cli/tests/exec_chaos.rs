@@ -12,6 +12,9 @@ use rustix::process::Signal;
 
 const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
+/// Maximum number of pauses until one has an effect: a holder that is paused just before a renewal does no work when it wakes.
+const PAUSES: usize = 10;
+
 /// What was done to an `exec`, and what is still to be undone.
 enum Slot {
     Runs(Exec),
@@ -171,10 +174,10 @@ fn pause_under_a_plain_lock(options: &[&str], resource: Option<&Path>) -> tenure
 }
 
 fn plain_locks_and_unfenced_writers_are_caught() {
-    let plain = pause_under_a_plain_lock(&[], None);
-    assert!(plain.overlaps.count > 0, "{plain:#?}");
-    let unfenced = pause_under_a_plain_lock(&["--effects"], None);
-    assert!(unfenced.stale_effects.count > 0, "{unfenced:#?}");
+    let overlaps = || pause_under_a_plain_lock(&[], None).overlaps.count;
+    assert!((0..PAUSES).any(|_| overlaps() > 0));
+    let stale = || pause_under_a_plain_lock(&["--effects"], None);
+    assert!((0..PAUSES).any(|_| stale().stale_effects.count > 0));
     // The same pause, with a resource that keeps the greatest epoch: nothing late gets through.
     let dir = tempfile::tempdir().unwrap();
     let resource = dir.path().join("fence.db");

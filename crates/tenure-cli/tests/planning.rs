@@ -135,7 +135,7 @@ fn questions_that_make_no_sense_are_refused_with_what_is_known() {
         ("pin orders/99=a", "the shard does not exist"),
         ("pin users/1=a", "the plan is for keyspace orders"),
         ("cost orders/1=x", "\"x\" is not a whole number"),
-        ("add 0", "add 1 to"),
+        ("add 0", "between 1 and 100000"),
     ] {
         let ran = shop
             .run(&["keyspace", "plan", "--what-if", question])

@@ -137,7 +137,7 @@ fn a_sound_shard_and_a_dry_run_change_nothing() {
         .telling(&["needs no repair"]);
     shop.run(&["shard", "repair", "orders/1", "--yes", "--dry-run"])
         .with(0)
-        .telling(&["would watch", "0 witnesses"]);
+        .telling(&["would watch", "after 0 sessions"]);
     let after = shop.runtime.block_on(shop.store().list("")).unwrap();
     assert_eq!(before, after);
 }

@@ -81,7 +81,7 @@ macro_rules! name {
                 Ok(Self::unchecked(name.as_ref()))
             }
 
-            fn unchecked(name: &str) -> Self {
+            pub(crate) fn unchecked(name: &str) -> Self {
                 Self {
                     head: first_bytes(name),
                     text: Arc::from(name),

@@ -184,6 +184,33 @@ pub struct Writer {
     pub nonce: Nonce,
 }
 
+/// The record that `change` by an operator makes of `record`.
+///
+/// An operator has no session, owns nothing and knows no more of the shard than its record. The writer in `nonce` stands for
+/// its session. `ended` must be stable, as in [`Facts`].
+pub fn apply_as_operator(
+    record: &ShardRecord,
+    change: Transition,
+    nonce: Nonce,
+    ended: &dyn Fn(SessionId) -> bool,
+) -> Result<ShardRecord, TransitionError> {
+    let writer = Writer {
+        owner: Owner {
+            node: NodeName::unchecked("operator"),
+            session: nonce.writer,
+        },
+        nonce,
+    };
+    let facts = Facts {
+        ended,
+        highest_epoch: record.epoch,
+        min_generation: 0,
+        load: None,
+        rules: Rules::sound(),
+    };
+    apply(record, &writer, change, &facts)
+}
+
 /// The record that `change` by `writer` makes of `record`.
 pub fn apply(
     record: &ShardRecord,

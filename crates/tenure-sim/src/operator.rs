@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, Nonce, SessionId};
 use tenure_core::keys::Key;
-use tenure_core::ownership::{Facts, Transition, Writer, apply};
+use tenure_core::ownership::{Transition, apply_as_operator};
 use tenure_core::record::{
-    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Owner, Ownership, Record,
-    ShardRecord,
+    ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Ownership, Record, ShardRecord,
 };
-use tenure_core::rules::Rules;
 
 use crate::check::Verdict;
 use crate::clock::MS;
@@ -66,21 +64,7 @@ impl World {
         change: Transition,
     ) -> Option<ShardRecord> {
         let nonce = self.operators_nonce();
-        let writer = Writer {
-            owner: Owner {
-                node: named(NodeName::new("operator")),
-                session: nonce.writer,
-            },
-            nonce,
-        };
-        let facts = Facts {
-            ended: &|_| false,
-            highest_epoch: record.epoch,
-            min_generation: 0,
-            load: None,
-            rules: Rules::sound(),
-        };
-        apply(record, &writer, change, &facts).ok()
+        apply_as_operator(record, change, nonce, &|_| false).ok()
     }
 
     /// Tells a node to take part or not to, if its record is there.

@@ -40,6 +40,8 @@
 //! # }
 //! ```
 //!
+//! An [`AdminClient`] carries out the operations of the `tenure` command on clusters, nodes, keyspaces and shards.
+//!
 //! A [`Router`] sends requests to the owners of their shards, and holds them for the moment in which a shard changes hands.
 //!
 //! By default the node runs on a thread of its own, so that a busy application cannot keep it from renewing its lease.

@@ -8,10 +8,10 @@ use tenure::{MetricsServer, Node};
 
 use super::exec::{Signals, Waited, not_started};
 use crate::cli::Global;
-use crate::cluster_client;
 use crate::config::Config;
 use crate::config::flags::LeaderFlags;
 use crate::config::settings_table::SettingDefinition;
+use crate::connect;
 use crate::exit::Exit;
 
 /// Limit for resigning leadership, whatever the store does.
@@ -37,11 +37,11 @@ impl PlannerCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = connect::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
-        let url = cluster_client::store_url(config)?;
-        let cluster = cluster_client::named_cluster(config)?;
+        let url = connect::store_url(config)?;
+        let cluster = connect::named_cluster(config)?;
         config
             .timing()
             .map_err(|problems| Exit::usage(problems.join("\n")))?;

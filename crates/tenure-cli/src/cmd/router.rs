@@ -19,11 +19,11 @@ use tokio::net::TcpListener;
 
 use super::exec::{Signals, Waited, not_started};
 use crate::cli::Global;
-use crate::cluster_client;
 use crate::config::Config;
 use crate::config::duration;
 use crate::config::flags::RouterFlags;
 use crate::config::settings_table::SettingDefinition;
+use crate::connect;
 use crate::exit::Exit;
 
 /// Run a router: forward HTTP requests to the owners of their keys and hold them during moves
@@ -129,13 +129,10 @@ impl RouterCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = connect::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
-        let (url, cluster) = (
-            cluster_client::store_url(config)?,
-            cluster_client::named_cluster(config)?,
-        );
+        let (url, cluster) = (connect::store_url(config)?, connect::named_cluster(config)?);
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         config.timing().map_err(unfit)?;
         let listener = bind(&self.listen).await.map_err(bad_address)?;

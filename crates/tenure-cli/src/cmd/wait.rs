@@ -1,27 +1,18 @@
-//! Waiting for something to come about: progress for people, and a clear state when they go away.
+//! Waits of commands: interrupted by a signal, with a message about the state that remains.
 
 use std::time::Duration;
 
-use tenure::{AdminClient, AdminError};
+use tenure::AdminError;
 
 use super::exec::Signals;
-use crate::cluster_client::ClusterClient;
-use crate::config::Config;
 use crate::exit::Exit;
 
-/// An operator's hands on the cluster that the configuration names, which must be there.
-pub(crate) async fn admin(config: &Config) -> Result<AdminClient, Exit> {
-    let place = ClusterClient::open(config).await?;
-    place.existing().await?;
-    Ok(AdminClient::new(place.store.clone(), place.cluster.clone()))
-}
-
-/// Waits for `work`, or until Ctrl-C or SIGTERM: then says what stands as it is.
+/// Waits for `work`. After Ctrl-C or SIGTERM fails with `left`, which names the state that remains.
 pub(crate) async fn or_interrupted<T>(
     work: impl Future<Output = Result<T, AdminError>>,
     left: &str,
 ) -> Result<T, Exit> {
-    // Listens before the work begins: whoever sees its first progress may press Ctrl-C at once.
+    // Registered before the work begins, so that Ctrl-C works from its first progress on.
     let mut signals = Signals::new()?;
     tokio::select! {
         done = work => done.map_err(Exit::from),
@@ -29,13 +20,7 @@ pub(crate) async fn or_interrupted<T>(
     }
 }
 
-/// Whether a limit of nothing was given: not to wait at all.
+/// Returns `true` for a limit of zero: the command does not wait.
 pub(crate) fn at_once(limit: Duration) -> bool {
     limit.is_zero()
-}
-
-impl From<AdminError> for Exit {
-    fn from(error: AdminError) -> Self {
-        Self::failed(error.to_string())
-    }
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::KeyspaceName;
-use tenure_core::keys::Key;
 use tenure_core::node::weight_without_effect;
 use tenure_core::plan::{BalanceBy, Budgets, ZoneRule};
-use tenure_core::record::{AssignedBy, KeyspaceRecord, PlanningSettings, Record};
+use tenure_core::record::{AssignedBy, KeyspaceRecord, PlanningSettings};
 
 use super::settings_table::{KNOBS, SettingDefinition, SettingKind};
 use super::{Config, SettingValue, ValueSource, settings_table};
-use crate::cluster_client::ClusterClient;
+use crate::connect;
 use crate::exit::Exit;
 
 /// The usual value of a setting that is about planning.
@@ -186,13 +185,8 @@ const READ: Duration = Duration::from_secs(5);
 
 /// Reads the record of a keyspace, if the store answers and has one.
 async fn existing(config: &Config, name: &KeyspaceName) -> Option<Arc<KeyspaceRecord>> {
-    let place = ClusterClient::open(config).await.ok()?;
-    let key = Key::Keyspace(name.clone());
-    let entry = place.get(&key).await.ok()??;
-    match Record::decode(&key, &entry.value) {
-        Ok(Record::Keyspace(record)) => Some(record),
-        _ => None,
-    }
+    let client = connect::open(config).await.ok()?;
+    client.keyspace(name).await.ok()?
 }
 
 /// Warns on standard error that only handlers in Rust report costs, if a keyspace is balanced by cost.

@@ -10,16 +10,18 @@ use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Live, NoMemory, PlanNode, PlanSettings, Planner, ViewChange};
 use crate::reason::Reason;
-use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
+use crate::record::{AssignedBy, Ownership, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
-use super::membership::Seat;
-use super::{Life, Node};
+use super::Life;
+use super::context::Ctx;
+use super::membership::{Membership, Seat};
+use super::shards::Slots;
 
 /// What follows from the members and records; derived anew when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Assignments {
+pub(super) struct Assignment {
     /// Who should have each shard that nobody failed to load: follows from the members alone.
     winners: BTreeMap<ShardId, Option<NodeName>>,
     greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
@@ -34,7 +36,7 @@ pub(super) struct Greedy {
     give: BTreeMap<ShardId, NodeName>,
 }
 
-impl Assignments {
+impl Assignment {
     pub(super) fn stale(&mut self, keyspace: &KeyspaceName) {
         if let Some(plan) = self.greedy.get_mut(keyspace) {
             *plan = None;
@@ -64,7 +66,6 @@ impl Assignments {
     }
 }
 
-/// What follows for a node's shards from the mode of their keyspace.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyspaceAssignment<'a> {
     /// It takes and gives these.
@@ -75,21 +76,22 @@ pub(super) enum KeyspaceAssignment<'a> {
     ByRank,
 }
 
-impl Node {
+impl Assignment {
     /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived; and the lowest
     /// generation that counts there.
     pub(super) fn keyspace_assignment(
         &self,
+        cx: &Ctx,
         keyspace: &KeyspaceName,
     ) -> Option<(KeyspaceAssignment<'_>, u32)> {
-        let record = self.view.keyspaces.get(keyspace)?;
-        if record.deleted || !self.config.keyspaces.contains_key(keyspace) {
+        let record = cx.view.keyspaces.get(keyspace)?;
+        if record.deleted || !cx.config.keyspaces.contains_key(keyspace) {
             return None;
         }
-        let wanted = match self.assignments.greedy.get(keyspace) {
+        let wanted = match self.greedy.get(keyspace) {
             Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
             None if record.assigned_by == AssignedBy::Leader => {
-                KeyspaceAssignment::ByLeader(self.patience())
+                KeyspaceAssignment::ByLeader(cx.patience())
             }
             None => KeyspaceAssignment::ByRank,
         };
@@ -100,19 +102,20 @@ impl Node {
     /// more than a glance, no.
     pub(super) fn leaves_to_owner(
         &self,
+        cx: &Ctx,
         wanted: KeyspaceAssignment<'_>,
         id: &ShardId,
         record: &ShardRecord,
         since: Time,
     ) -> bool {
-        let me = &self.config.name;
+        let me = &cx.config.name;
         match wanted {
             KeyspaceAssignment::FairShare(plan) => !plan.take.contains(id),
             KeyspaceAssignment::ByLeader(patience) => {
-                record.assigned.as_ref() != Some(me) && self.now < since + patience
+                record.assigned.as_ref() != Some(me) && cx.now < since + patience
             }
             KeyspaceAssignment::ByRank => {
-                let winner = self.assignments.winners.get(id).and_then(Option::as_ref);
+                let winner = self.winners.get(id).and_then(Option::as_ref);
                 record.failures.is_empty() && winner.is_some_and(|winner| winner != me)
             }
         }
@@ -121,61 +124,59 @@ impl Node {
     /// Whether this node plainly wants to keep a shard that it has; where that takes more than a glance, no.
     pub(super) fn keeps_owned(
         &self,
+        cx: &Ctx,
+        membership: &Membership,
         wanted: KeyspaceAssignment<'_>,
         id: &ShardId,
         record: &ShardRecord,
     ) -> bool {
-        let me = &self.config.name;
+        let me = &cx.config.name;
         match wanted {
             KeyspaceAssignment::FairShare(plan) => !plan.give.contains_key(id),
             KeyspaceAssignment::ByLeader(_) => record.assigned.as_ref().is_none_or(|to| to == me),
             KeyspaceAssignment::ByRank => {
-                let winner = self.assignments.winners.get(id).and_then(Option::as_ref);
-                record.failures.is_empty() && winner == Some(me) || self.is_cordoned(&id.keyspace)
+                let winner = self.winners.get(id).and_then(Option::as_ref);
+                record.failures.is_empty() && winner == Some(me)
+                    || membership.is_cordoned(cx, &id.keyspace)
             }
         }
     }
 
-    /// Whether an operator wants this node to have shards.
-    pub(super) fn is_active(&self) -> bool {
-        let me = self.view.nodes.get(&self.config.name);
-        me.is_none_or(|node| node.mode == NodeMode::Active)
-    }
-
-    /// Returns whether this node keeps what it has of a keyspace and gets nothing.
-    pub(super) fn is_cordoned(&self, keyspace: &KeyspaceName) -> bool {
-        let me = self.peers.of(keyspace).seat(&self.config.name);
-        me.is_some_and(|seat| seat.cordoned)
-    }
-
     /// The cordoned node that keeps a shard: what it has, and what was its own before it lost its session or was restarted.
-    fn keeper(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
-        let seat = self.peers.of(&id.keyspace).seat(&record.owner()?.node)?;
+    fn keeper<'a>(
+        &'a self,
+        _cx: &Ctx,
+        membership: &'a Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<&'a NodeName> {
+        let seat = membership.of(&id.keyspace).seat(&record.owner()?.node)?;
         seat.cordoned.then_some(&seat.name)
     }
 
     /// Returns whether so many more shards would be too many for this node, which counts what it has, claims, or has moving here. Where a
     /// leader plans, the leader counts. Where shards are ranked, nobody takes what its winner leaves: capacity has no effect.
-    pub(super) fn lacks_room(&self, keyspace: &KeyspaceName, more: usize) -> bool {
-        let Some(most) = self.config.capacity else {
+    pub(super) fn lacks_room(
+        &self,
+        cx: &Ctx,
+        slots: &Slots,
+        keyspace: &KeyspaceName,
+        more: usize,
+    ) -> bool {
+        let Some(most) = cx.config.capacity else {
             return false;
         };
-        self.is_greedy(keyspace) && self.count_mine(|_| true) + more > most as usize
-    }
-
-    fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
+        cx.is_greedy(keyspace) && self.count_mine(cx, slots, |_| true) + more > most as usize
     }
 
     /// Counts the shards of some keyspaces that are this node's, are being claimed, or move here.
-    fn count_mine(&self, of: impl Fn(&KeyspaceName) -> bool) -> usize {
-        let me = self.session();
-        let all = self.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
+    fn count_mine(&self, cx: &Ctx, slots: &Slots, of: impl Fn(&KeyspaceName) -> bool) -> usize {
+        let me = cx.session();
+        let all = cx.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
         all.filter(|(id, seen)| {
             let moving = seen.record.ownership.moving();
-            let stay = self.shards.get(id);
-            self.is_mine(&seen.record)
+            let stay = slots.get(id);
+            cx.is_mine(&seen.record)
                 || moving.is_some_and(|(mv, _)| Some(mv.to.session) == me)
                 || stay.is_some_and(|stay| stay.is_claiming())
         })
@@ -183,70 +184,67 @@ impl Node {
     }
 
     /// Brings what is derived for a keyspace up to date.
-    pub(super) fn derive_wants(&mut self, keyspace: &KeyspaceName) {
-        let runs = matches!(self.life, Life::Running | Life::Stopping)
-            && self.config.keyspaces.contains_key(keyspace);
-        if !runs || matches!(self.assignments.greedy.get(keyspace), Some(Some(_))) {
+    pub(super) fn derive_wants(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        slots: &Slots,
+        keyspace: &KeyspaceName,
+    ) {
+        let runs = matches!(cx.life, Life::Running | Life::Stopping)
+            && cx.config.keyspaces.contains_key(keyspace);
+        if !runs || matches!(self.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        if self.simulates_plan(keyspace)
-            && !matches!(self.assignments.imagined.get(keyspace), Some(Some(_)))
-        {
-            let plan = self.imagine(keyspace);
-            self.assignments
-                .imagined
-                .insert(keyspace.clone(), Some(plan));
+        if cx.simulates_plan(keyspace) && !matches!(self.imagined.get(keyspace), Some(Some(_))) {
+            let plan = self.imagine(cx, keyspace);
+            self.imagined.insert(keyspace.clone(), Some(plan));
         }
-        if self.is_greedy(keyspace) {
-            let plan = self.greedy_plan(keyspace);
-            self.assignments.greedy.insert(keyspace.clone(), Some(plan));
+        if cx.is_greedy(keyspace) {
+            let plan = self.greedy_plan(cx, membership, slots, keyspace);
+            self.greedy.insert(keyspace.clone(), Some(plan));
         }
     }
 
     /// Whether this node should take the shard if it can be had.
-    pub(super) fn should_take(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
-        if let Some(Some(plan)) = self.assignments.greedy.get(&id.keyspace) {
+    pub(super) fn should_take(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> bool {
+        if let Some(Some(plan)) = self.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
-        if self.simulates_plan(&id.keyspace) {
-            let plan = self.assignments.imagined.get(&id.keyspace);
+        if cx.simulates_plan(&id.keyspace) {
+            let plan = self.imagined.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
-        if self.is_coordinated(&id.keyspace) {
-            return self.is_meant_for_me(id, record);
+        if cx.is_coordinated(&id.keyspace) {
+            return self.is_meant_for_me(cx, membership, id, record);
         }
-        self.find_winner(id, record);
-        let keeper = self.keeper(id, record);
-        keeper.or_else(|| self.winner(id, record)) == Some(&self.config.name)
-    }
-
-    /// Whether a leader plans for a keyspace.
-    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
-    }
-
-    /// Whether this node only looks on while a leader plans for a keyspace.
-    pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.config.role == Role::Shadow && self.is_coordinated(keyspace)
+        self.find_winner(membership, id, record);
+        let keeper = self.keeper(cx, membership, id, record);
+        keeper.or_else(|| self.winner(cx, membership, id, record)) == Some(&cx.config.name)
     }
 
     /// What a leader would give to this observer, in the end, if it took part.
-    fn imagine(&self, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
-        let settings = self
+    fn imagine(&self, cx: &Ctx, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
+        let settings = cx
             .view
             .keyspaces
             .get(keyspace)
             .map(|k| k.planning.settings());
-        let ended = |session| self.ended(session);
-        let live = Live::new(&self.view, &ended);
+        let ended = |session| cx.ended(session);
+        let live = Live::new(&cx.view, &ended);
         let (Some(Ok(rules)), Ok(view)) = (
             settings.map(PlanSettings::check),
             live.plan_view(keyspace, &mut NoMemory),
         ) else {
             return BTreeSet::new();
         };
-        let config = &self.config;
+        let config = &cx.config;
         let mut planner = Planner::new(view, rules.at_once());
         planner.apply(ViewChange::Node(PlanNode {
             weight: config.weight,
@@ -255,7 +253,7 @@ impl Node {
             capacity: config.capacity,
             ..PlanNode::new(config.name.clone(), Time::ZERO)
         }));
-        let plan = planner.plan(self.now);
+        let plan = planner.plan(cx.now);
         let view = planner.view();
         let mine = plan.actions().filter(|decision| {
             let to = match decision {
@@ -270,126 +268,140 @@ impl Node {
 
     /// Whether a leader means this node to have a shard; or, where none has said so for too long, whether it is the one to
     /// take it without.
-    fn is_meant_for_me(&mut self, id: &ShardId, record: &ShardRecord) -> bool {
-        let me = &self.config.name;
-        let member = self.peers.of(&id.keyspace).seat(me).is_some();
+    fn is_meant_for_me(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> bool {
+        let me = &cx.config.name;
+        let member = membership.of(&id.keyspace).seat(me).is_some();
         // A leader names who has failed to load it only where everyone has.
         if member && record.assigned.as_ref() == Some(me) {
             return true;
         }
         // What somebody has is not waited for, however long ago the leader spoke of it.
-        let live = record.owner().is_some_and(|o| !self.ended(o.session));
-        if live && !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
+        let live = record.owner().is_some_and(|o| !cx.ended(o.session));
+        if live && !cx.config.rules.broken_by(Mutant::RetriesUsedUp) {
             return false;
         }
-        let since = self.view.shards.seen(id).map_or(self.now, |s| s.since);
-        if self.now < self.unled_claim_at(record, since) {
+        let since = cx.view.shards.seen(id).map_or(cx.now, |s| s.since);
+        if cx.now < cx.unled_claim_at(record, since) {
             return false;
         }
-        self.unled_winner(id, record) == Some(&self.config.name)
+        self.unled_winner(cx, membership, id, record) == Some(&cx.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
     pub(super) fn release_target(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Reason)> {
-        let coordinated = self.is_coordinated(&id.keyspace);
-        let planned = self.planned_away(id, record).filter(|_| coordinated);
-        if matches!(self.life, Life::Stopping) {
-            let to = planned.or_else(|| self.winner_without_me(id, record));
+        let coordinated = cx.is_coordinated(&id.keyspace);
+        let planned = self
+            .planned_away(cx, membership, id, record)
+            .filter(|_| coordinated);
+        if matches!(cx.life, Life::Stopping) {
+            let to = planned.or_else(|| self.winner_without_me(cx, membership, id, record));
             return Some((to, Reason::NodeStopping));
         }
-        if self.are_moves_paused() {
+        if cx.pause.is_active(cx.now) {
             return None;
         }
-        if !self.is_active() {
+        if !cx.is_active() {
             // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
-            let told = self.view.nodes.seen(&self.config.name);
-            let patient = told.is_some_and(|n| self.now < n.since + self.config.timing.ttl * 4);
-            let led = coordinated && self.is_led() && patient;
+            let told = cx.view.nodes.seen(&cx.config.name);
+            let patient = told.is_some_and(|n| cx.now < n.since + cx.config.timing.ttl * 4);
+            let led = coordinated && cx.is_led() && patient;
             let to = match planned {
                 Some(to) => to,
                 None if led => return None,
-                None => self.winner_without_me(id, record)?,
+                None => self.winner_without_me(cx, membership, id, record)?,
             };
             return Some((Some(to), Reason::NodeDraining));
         }
         if coordinated {
             return planned.map(|to| (Some(to), Reason::Planned));
         }
-        let since = self.peers.of(&id.keyspace).since;
-        if self.now < since + self.config.timing.assignment_settle_time {
+        let since = membership.of(&id.keyspace).since;
+        if cx.now < since + cx.config.timing.assignment_settle_time {
             return None;
         }
-        if self.is_cordoned(&id.keyspace) {
+        if membership.is_cordoned(cx, &id.keyspace) {
             return None;
         }
-        let to = match self.assignments.greedy.get(&id.keyspace) {
+        let to = match self.greedy.get(&id.keyspace) {
             Some(Some(plan)) => plan.give.get(id).cloned(),
             Some(None) => None,
             None => {
-                self.find_winner(id, record);
-                let winner = self.winner(id, record);
-                winner.filter(|name| **name != self.config.name).cloned()
+                self.find_winner(membership, id, record);
+                let winner = self.winner(cx, membership, id, record);
+                winner.filter(|name| **name != cx.config.name).cloned()
             }
         };
         to.map(|to| (Some(to), Reason::Rebalance))
     }
 
     /// Sees to it that [`Self::winner`] knows whom to name.
-    fn find_winner(&mut self, id: &ShardId, record: &ShardRecord) {
-        if record.failures.is_empty() && !self.assignments.winners.contains_key(id) {
-            let ranking = &self.peers.of(&id.keyspace).ranking;
+    fn find_winner(&mut self, membership: &Membership, id: &ShardId, record: &ShardRecord) {
+        if record.failures.is_empty() && !self.winners.contains_key(id) {
+            let ranking = &membership.of(&id.keyspace).ranking;
             let winner = ranking.winner(id, |_| true).cloned();
-            self.assignments.winners.insert(id.clone(), winner);
+            self.winners.insert(id.clone(), winner);
         }
     }
 
     /// The node that should have the shard: the best-ranked that has not failed to load it.
-    fn winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
+    fn winner<'a>(
+        &'a self,
+        cx: &Ctx,
+        membership: &'a Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<&'a NodeName> {
         if !record.failures.is_empty() {
-            let allowed = |name: &NodeName| !self.has_failed(id, record, name);
-            return self.peers.of(&id.keyspace).ranking.winner(id, allowed);
+            let allowed = |name: &NodeName| !membership.has_failed(cx, id, record, name);
+            return membership.of(&id.keyspace).ranking.winner(id, allowed);
         }
-        self.assignments.winners.get(id)?.as_ref()
+        self.winners.get(id)?.as_ref()
     }
 
-    /// Whether the present incarnation of a node could not load the shard.
-    fn has_failed(&self, id: &ShardId, record: &ShardRecord, name: &NodeName) -> bool {
-        let seat = self.peers.of(&id.keyspace).seat(name);
-        seat.is_some_and(|seat| record.was_failed_by(seat.session))
-    }
-
-    fn winner_without_me(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
-        let me = &self.config.name;
-        let allowed = |name: &NodeName| name != me && !self.has_failed(id, record, name);
-        if self.config.rules.broken_by(Mutant::HandedToStranger) {
-            let anybody = Ranking::new(&self.peers.members);
+    fn winner_without_me(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<NodeName> {
+        let me = &cx.config.name;
+        let allowed = |name: &NodeName| name != me && !membership.has_failed(cx, id, record, name);
+        if cx.config.rules.broken_by(Mutant::HandedToStranger) {
+            let anybody = Ranking::new(&membership.members);
             return anybody
                 .winner(id, allowed)
                 .filter(|name| *name != me)
                 .cloned();
         }
-        let best = self.peers.of(&id.keyspace).ranking.winner(id, allowed);
+        let best = membership.of(&id.keyspace).ranking.winner(id, allowed);
         best.filter(|name| *name != me).cloned()
     }
 
-    /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
-    pub(super) fn somebody_else_may_load(&self, id: &ShardId, record: &ShardRecord) -> bool {
-        let mut others = self.peers.of(&id.keyspace).seats.iter();
-        others.any(|seat| {
-            seat.name != self.config.name && seat.takes() && !record.was_failed_by(seat.session)
-        })
-    }
-
     /// The most shards of a keyspace that each of its nodes can have: its capacity less what it has of other keyspaces.
-    fn rooms(&self, keyspace: &KeyspaceName) -> Vec<usize> {
-        let seats = &self.peers.of(keyspace).seats;
+    fn rooms(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        slots: &Slots,
+        keyspace: &KeyspaceName,
+    ) -> Vec<usize> {
+        let seats = &membership.of(keyspace).seats;
         let mut elsewhere = OwnedCounts::default();
         if seats.iter().any(|seat| seat.capacity.is_some()) {
-            let others = self.view.shards.iter();
+            let others = cx.view.shards.iter();
             for (_, seen) in others.filter(|(id, _)| id.keyspace != *keyspace) {
                 if let Some(owner) = seen.record.owner() {
                     elsewhere.add(&owner.node);
@@ -399,9 +411,9 @@ impl Node {
         let most = |seat: &Seat| match seat.capacity {
             None => usize::MAX,
             Some(most) => {
-                let mine = seat.name == self.config.name;
+                let mine = seat.name == cx.config.name;
                 let has = match mine {
-                    true => self.count_mine(|other| other != keyspace),
+                    true => self.count_mine(cx, slots, |other| other != keyspace),
                     false => elsewhere.of(&seat.name),
                 };
                 (most as usize).saturating_sub(has)
@@ -413,12 +425,14 @@ impl Node {
     /// Divides a keyspace of so many shards among its nodes, given who has how many and has room for how many.
     fn shares(
         &self,
+        _cx: &Ctx,
+        membership: &Membership,
         keyspace: &KeyspaceName,
         shards: usize,
         owned: &OwnedCounts<'_>,
         rooms: &[usize],
     ) -> FairShares {
-        let seats = &self.peers.of(keyspace).seats;
+        let seats = &membership.of(keyspace).seats;
         let sharers = seats.iter().zip(rooms).map(|(seat, most)| FairShareNode {
             node: &seat.name,
             weight: seat.weight,
@@ -431,14 +445,20 @@ impl Node {
     }
 
     /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
-    fn greedy_plan(&self, keyspace: &KeyspaceName) -> Greedy {
-        let me = &self.config.name;
+    fn greedy_plan(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        slots: &Slots,
+        keyspace: &KeyspaceName,
+    ) -> Greedy {
+        let me = &cx.config.name;
         let mut total = 0;
         let mut owned = OwnedCounts::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let (mut meant, mut kept) = (Vec::new(), Vec::new());
         let mut plan = Greedy::default();
-        for (id, seen) in self
+        for (id, seen) in cx
             .view
             .shards
             .iter()
@@ -449,8 +469,8 @@ impl Node {
                 continue;
             }
             total += 1;
-            let claiming = || self.shards.get(id).is_some_and(|stay| stay.is_claiming());
-            let live = record.owner().filter(|o| !self.ended(o.session));
+            let claiming = || slots.get(id).is_some_and(|stay| stay.is_claiming());
+            let live = record.owner().filter(|o| !cx.ended(o.session));
             let to = match live {
                 Some(owner) => Some(&owner.node),
                 None if claiming() => Some(me),
@@ -467,11 +487,13 @@ impl Node {
                     owned.add(node);
                 }
                 None if record.quarantine.is_some() => {}
-                None if let Some(keeper) = self.keeper(id, record) => kept.push((id, keeper)),
+                None if let Some(keeper) = self.keeper(cx, membership, id, record) => {
+                    kept.push((id, keeper))
+                }
                 // It goes to the best of those who have not, above its share if need be.
                 None if !record.failures.is_empty() => {
-                    let allowed = |name: &NodeName| !self.has_failed(id, record, name);
-                    if self.peers.of(keyspace).ranking.winner(id, allowed) == Some(me) {
+                    let allowed = |name: &NodeName| !membership.has_failed(cx, id, record, name);
+                    if membership.of(keyspace).ranking.winner(id, allowed) == Some(me) {
                         plan.take.insert(id.clone());
                         owned.add(me);
                     }
@@ -482,9 +504,9 @@ impl Node {
                 },
             }
         }
-        let rooms = self.rooms(keyspace);
+        let rooms = self.rooms(cx, membership, slots, keyspace);
         for (id, keeper) in kept {
-            let mut seats = self.peers.of(keyspace).seats.iter().zip(&rooms);
+            let mut seats = membership.of(keyspace).seats.iter().zip(&rooms);
             let room = seats.find(|(seat, _)| seat.name == *keeper);
             // One that came back with a lower capacity leaves the rest to others.
             if room.is_some_and(|(_, most)| owned.of(keeper) >= *most) {
@@ -497,7 +519,7 @@ impl Node {
                 plan.take.insert(id.clone());
             }
         }
-        let shares = self.shares(keyspace, total, &owned, &rooms);
+        let shares = self.shares(cx, membership, keyspace, total, &owned, &rooms);
         for (id, node) in meant {
             // Two who both saw a node below its share may have offered it more than it wants. What it has room for is left to
             // it: nobody else lacks that for its own share.
@@ -526,5 +548,53 @@ impl Node {
             plan.give = mine.into_iter().cloned().zip(give).collect();
         }
         plan
+    }
+}
+
+impl Assignment {
+    /// Whether what a leader planned for a shard that this node has, says that another should have it.
+    pub(super) fn planned_away(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<NodeName> {
+        let intended = record.assigned.as_ref()?;
+        let seat = membership.of(&id.keyspace).seat(intended)?;
+        let fits = *intended != cx.config.name && seat.takes();
+        (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())
+    }
+
+    /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
+    pub(super) fn unled_winner<'a>(
+        &self,
+        cx: &Ctx,
+        membership: &'a Membership,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Option<&'a NodeName> {
+        let keyspace = cx.view.keyspaces.get(&id.keyspace)?;
+        let labels = &keyspace.planning.required_labels;
+        let fits = |name: &NodeName, forgiving: bool| {
+            let Some((session, node)) = cx.present(name, &id.keyspace) else {
+                return false;
+            };
+            let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
+            let room = node
+                .capacity
+                .is_none_or(|most| cx.owned_by(session) < most as usize);
+            let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
+            let failed = record.was_failed_by(session) && !forgiving;
+            labelled && room && !pinned_elsewhere && !failed
+        };
+        // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
+        // says why.
+        let best = |forgiving| {
+            let ranking = &membership.of(&id.keyspace).ranking;
+            let winner = ranking.winner(id, |name| fits(name, forgiving));
+            winner.filter(|name| fits(name, forgiving))
+        };
+        best(false).or_else(|| best(true))
     }
 }

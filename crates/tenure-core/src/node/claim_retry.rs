@@ -13,7 +13,7 @@ use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
-use super::Node;
+use super::context::Ctx;
 use super::timers::Timer;
 
 /// How many records one retry reads at most.
@@ -21,83 +21,82 @@ const READS_PER_RETRY: usize = 64;
 
 /// The shards that are waited for, and the round of retries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Acquire {
+pub(super) struct ClaimRetries {
     waiting: BTreeMap<ShardId, Time>,
     /// When the current round of retries ends; `None` between rounds.
     until: Option<Time>,
     next: usize,
 }
 
-impl Acquire {
+impl ClaimRetries {
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&ShardId, Time)> {
         self.waiting.iter().map(|(id, since)| (id, *since))
     }
 }
 
-impl Node {
+impl ClaimRetries {
     /// Whether an assigned shard is known to be held elsewhere.
     pub(super) fn is_waiting_for(&self, id: &ShardId) -> bool {
-        self.acquire.waiting.contains_key(id)
+        self.waiting.contains_key(id)
     }
 
     /// Whether any is.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.acquire.waiting.is_empty()
+        !self.waiting.is_empty()
     }
 
     /// Notes whether an assigned shard is held elsewhere.
-    pub(super) fn wait_for(&mut self, id: &ShardId, held_elsewhere: bool) {
+    pub(super) fn wait_for(&mut self, cx: &mut Ctx, id: &ShardId, held_elsewhere: bool) {
         if !held_elsewhere {
-            if self.acquire.waiting.remove(id).is_some() && self.acquire.waiting.is_empty() {
-                self.acquire = Acquire::default();
-                self.timers.clear(&Timer::Acquire);
+            if self.waiting.remove(id).is_some() && self.waiting.is_empty() {
+                *self = ClaimRetries::default();
+                cx.timers.clear(&Timer::Acquire);
             }
             return;
         }
-        if self.acquire.waiting.contains_key(id) {
+        if self.waiting.contains_key(id) {
             return;
         }
-        let first = self.acquire.waiting.is_empty();
-        self.acquire.waiting.insert(id.clone(), self.now);
-        if first || !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
-            self.begin_retries();
+        let first = self.waiting.is_empty();
+        self.waiting.insert(id.clone(), cx.now);
+        if first || !cx.config.rules.broken_by(Mutant::RetriesUsedUp) {
+            self.begin_retries(cx);
         }
     }
 
     /// Begins a round of retries for a shard that only the setting of the watch keeps from being claimed.
-    pub(super) fn claim_on_retry(&mut self) {
-        if !self.config.rules.broken_by(Mutant::RetriesUsedUp) {
-            self.begin_retries();
+    pub(super) fn claim_on_retry(&mut self, cx: &mut Ctx) {
+        if !cx.config.rules.broken_by(Mutant::RetriesUsedUp) {
+            self.begin_retries(cx);
         }
     }
 
     /// Begins a round of retries; one that is under way goes on for a whole window from now.
-    fn begin_retries(&mut self) {
-        let timing = &self.config.timing;
-        if timing.claim_retry_window.is_zero() || self.acquire.waiting.is_empty() {
+    fn begin_retries(&mut self, cx: &mut Ctx) {
+        let timing = &cx.config.timing;
+        if timing.claim_retry_window.is_zero() || self.waiting.is_empty() {
             return;
         }
-        let until = self.now + timing.claim_retry_window;
-        if self.acquire.until.replace(until).is_none() {
-            self.timers
-                .set(Timer::Acquire, self.now + timing.claim_retry_interval);
+        let until = cx.now + timing.claim_retry_window;
+        if self.until.replace(until).is_none() {
+            cx.timers
+                .set(Timer::Acquire, cx.now + timing.claim_retry_interval);
         }
     }
 
-    pub(super) fn retry_acquire(&mut self) {
-        let shards = self.acquire.waiting.len();
-        let Some(until) = self.acquire.until.filter(|_| shards > 0) else {
+    pub(super) fn retry_acquire(&mut self, cx: &mut Ctx) {
+        let shards = self.waiting.len();
+        let Some(until) = self.until.filter(|_| shards > 0) else {
             return;
         };
-        if self.now >= until {
-            self.acquire.until = None;
-            let sooner = self.now + self.config.timing.tick_interval / 4;
-            self.timers.set_sooner(Timer::Tick, sooner);
-            return self.note(NodeEvent::ClaimRetryExhausted { shards });
+        if cx.now >= until {
+            self.until = None;
+            let sooner = cx.now + cx.config.timing.tick_interval / 4;
+            cx.timers.set_sooner(Timer::Tick, sooner);
+            return cx.note(NodeEvent::ClaimRetryExhausted { shards });
         }
-        let from = self.acquire.next % shards;
+        let from = self.next % shards;
         let some: Vec<_> = self
-            .acquire
             .waiting
             .keys()
             .cycle()
@@ -105,21 +104,21 @@ impl Node {
             .take(shards.min(READS_PER_RETRY))
             .cloned()
             .collect();
-        self.acquire.next = from + some.len();
-        self.note(NodeEvent::ClaimRetry { shards });
+        self.next = from + some.len();
+        cx.note(NodeEvent::ClaimRetry { shards });
         for id in some {
-            self.read(Key::Shard(id));
+            cx.read(Key::Shard(id));
         }
-        self.timers.set(
+        cx.timers.set(
             Timer::Acquire,
-            (self.now + self.config.timing.claim_retry_interval).min(until),
+            (cx.now + cx.config.timing.claim_retry_interval).min(until),
         );
     }
 
     /// A look at everything begins a new round.
-    pub(super) fn renew_retries(&mut self) {
-        if self.acquire.until.is_none() {
-            self.begin_retries();
+    pub(super) fn renew_retries(&mut self, cx: &mut Ctx) {
+        if self.until.is_none() {
+            self.begin_retries(cx);
         }
     }
 }

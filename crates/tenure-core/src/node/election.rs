@@ -9,19 +9,20 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{AssignedBy, Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
+use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
 
+use super::context::Ctx;
+use super::membership::Membership;
 use super::plan_writer::Planning;
-use super::store_requests::{Pending, Settled, WritePurpose};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node};
 
 /// What a node knows of leading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Lead {
+pub(super) struct Leader {
     /// The highest plan that any record was seen to name.
     pub(super) highest: PlanId,
     /// What a leader remembers between plans; nothing while somebody else leads.
@@ -36,75 +37,46 @@ enum Leadership {
     Open { expect: Expect, term: u64 },
 }
 
-impl Node {
+impl Leader {
     /// Whether this node leads now: by the record, and by its own clock.
-    pub(super) fn leads(&self) -> bool {
-        self.lead.planning.is_some() && self.holds_leadership() && self.may_lead()
-    }
-
-    fn holds_leadership(&self) -> bool {
-        let me = self.session();
-        self.view
-            .leader
-            .get(&())
-            .is_some_and(|l| Some(l.session) == me && !l.resigned)
-    }
-
-    fn may_lead(&self) -> bool {
-        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
-        candidate && matches!(self.life, Life::Running) && self.may_own()
-    }
-
-    /// Whether a leader has anything to plan.
-    pub(super) fn has_coordinated(&self) -> bool {
-        self.view
-            .keyspaces
-            .iter()
-            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
-    }
-
-    /// Whether somebody leads, as far as this node can see.
-    pub(super) fn is_led(&self) -> bool {
-        self.view
-            .leader
-            .get(&())
-            .is_some_and(|l| !l.resigned && !self.ended(l.session))
+    pub(super) fn leads(&self, cx: &Ctx) -> bool {
+        self.planning.is_some() && cx.holds_leadership() && cx.may_lead()
     }
 
     /// Takes or leaves the office, as the records say.
-    pub(super) fn look_at_leader(&mut self) {
-        if let Some(record) = self.view.leader.get(&()) {
+    pub(super) fn look_at_leader(&mut self, cx: &mut Ctx, membership: &Membership) {
+        if let Some(record) = cx.view.leader.get(&()) {
             let term = record.term;
-            self.lead.highest.term = self.lead.highest.term.max(term);
+            self.highest.term = self.highest.term.max(term);
         }
-        if !self.holds_leadership() || !self.may_lead() {
-            self.stop_leading();
+        if !cx.holds_leadership() || !cx.may_lead() {
+            self.stop_leading(cx);
         }
-        if !self.may_lead() || !self.has_coordinated() {
+        if !cx.may_lead() || !cx.has_coordinated() {
             return;
         }
-        if self.holds_leadership() {
-            return self.start_leading();
+        if cx.holds_leadership() {
+            return self.start_leading(cx);
         }
-        if let Leadership::Open { .. } = self.office() {
+        if let Leadership::Open { .. } = self.office(cx) {
             // One after the other, so that not all of them write.
-            let turn = self.config.timing.ttl / 100 * self.turn();
-            self.timers.set_sooner(Timer::Lead, self.now + turn);
+            let turn = cx.config.timing.ttl / 100 * self.turn(cx, membership);
+            cx.timers.set_sooner(Timer::Lead, cx.now + turn);
         }
     }
 
     /// This node's place among the candidates, up to a few.
-    fn turn(&self) -> u32 {
-        let place = self.peers.members.iter();
+    fn turn(&self, cx: &Ctx, membership: &Membership) -> u32 {
+        let place = membership.members.iter();
         let place = place
-            .take_while(|m| m.name != self.config.name)
+            .take_while(|m| m.name != cx.config.name)
             .take(5)
             .count();
         u32::try_from(place).unwrap_or(5)
     }
 
-    fn office(&mut self) -> Leadership {
-        let cell = self.view.leader.cell(&()).cloned();
+    fn office(&mut self, cx: &mut Ctx) -> Leadership {
+        let cell = cx.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
             // A newer version's leader is nobody's to judge.
@@ -115,53 +87,50 @@ impl Node {
             Some(KeyState::Damaged { version, .. }) => (Expect::Version(version), 0),
             Some(KeyState::Present(seen)) => {
                 let record = &seen.record;
-                let left = record.resigned || self.ended(record.session);
+                let left = record.resigned || cx.ended(record.session);
                 if !left {
-                    self.check_expired(record.session);
+                    cx.check_expired(record.session);
                     return Leadership::Taken;
                 }
                 (Expect::Version(seen.version), record.term)
             }
         };
-        let raised = u64::from(!self.config.rules.broken_by(Mutant::TermKept));
-        let term = term.max(self.lead.highest.term) + raised;
+        let raised = u64::from(!cx.config.rules.broken_by(Mutant::TermKept));
+        let term = term.max(self.highest.term) + raised;
         Leadership::Open { expect, term }
     }
 
     /// Tries to take the office, if it can still be had.
-    pub(super) fn try_become_leader(&mut self) {
-        let standing = |p: &Pending| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if *purpose == WritePurpose::Lead)
-        };
-        if !self.may_lead()
-            || !self.has_coordinated()
-            || self.holds_leadership()
-            || self.pending.values().any(standing)
+    pub(super) fn try_become_leader(&mut self, cx: &mut Ctx) {
+        if !cx.may_lead()
+            || !cx.has_coordinated()
+            || cx.holds_leadership()
+            || cx.is_writing(&WritePurpose::Lead)
         {
             return;
         }
-        let (Leadership::Open { expect, term }, Some(session)) = (self.office(), self.session())
+        let (Leadership::Open { expect, term }, Some(session)) = (self.office(cx), cx.session())
         else {
             return;
         };
-        self.put_leader(expect, term, session, false, WritePurpose::Lead);
+        self.put_leader(cx, expect, term, session, false, WritePurpose::Lead);
     }
 
     fn put_leader(
         &mut self,
+        cx: &mut Ctx,
         expect: Expect,
         term: u64,
         session: SessionId,
         resigned: bool,
         purpose: WritePurpose,
     ) {
-        let nonce = self.nonce();
-        let old = self.view.leader.get(&());
+        let nonce = cx.nonce();
+        let old = cx.view.leader.get(&());
         let head = match old {
             Some(old) => old.head.next(nonce),
             None => Head {
-                rev: self.view.fresh_rev(&Key::Leader),
+                rev: cx.view.fresh_rev(&Key::Leader),
                 ..Head::first(nonce)
             },
         };
@@ -170,51 +139,56 @@ impl Node {
             head,
             term,
             session,
-            node: self.config.name.clone(),
+            node: cx.config.name.clone(),
             resigned,
             unknown,
         };
         let record = Record::Leader(Arc::new(record));
-        self.put(Key::Leader, expect, record, purpose);
+        cx.put(Key::Leader, expect, record, purpose);
     }
 
-    pub(super) fn on_stood(&mut self, outcome: Settled) {
+    pub(super) fn on_stood(&mut self, cx: &mut Ctx, membership: &Membership, outcome: Settled) {
         if matches!(outcome, Settled::Failed { .. }) {
-            let again = self.later(self.config.timing.renew_retry_interval);
-            self.timers.set(Timer::Lead, again);
+            let again = cx.later(cx.config.timing.renew_retry_interval);
+            cx.timers.set(Timer::Lead, again);
         }
-        self.look_at_leader();
+        self.look_at_leader(cx, membership);
     }
 
-    fn start_leading(&mut self) {
-        if self.lead.planning.is_some() {
+    fn start_leading(&mut self, cx: &mut Ctx) {
+        if self.planning.is_some() {
             return;
         }
-        let term = self.view.leader.get(&()).map_or(0, |l| l.term);
-        self.lead.planning = Some(Planning::new(term, self.lead.highest.seq));
-        self.note(NodeEvent::LeadershipAcquired { term });
-        self.plan_soon();
+        let term = cx.view.leader.get(&()).map_or(0, |l| l.term);
+        self.planning = Some(Planning::new(term, self.highest.seq));
+        cx.note(NodeEvent::LeadershipAcquired { term });
+        self.plan_soon(cx);
     }
 
-    pub(super) fn stop_leading(&mut self) {
-        if let Some(planning) = self.lead.planning.take() {
-            self.timers.clear(&Timer::Plan);
-            self.note(NodeEvent::LeadershipLost {
+    pub(super) fn stop_leading(&mut self, cx: &mut Ctx) {
+        if let Some(planning) = self.planning.take() {
+            cx.timers.clear(&Timer::Plan);
+            cx.note(NodeEvent::LeadershipLost {
                 term: planning.term(),
             });
         }
     }
 
     /// Gives up the office, so that a standby need not wait: a stopping leader deletes nothing and says so at once.
-    pub(super) fn resign_leadership(&mut self) {
-        if !self.holds_leadership() {
+    pub(super) fn resign_leadership(&mut self, cx: &mut Ctx) {
+        if !cx.holds_leadership() {
             return;
         }
-        if let Some(seen) = self.view.leader.seen(&()).cloned() {
+        if let Some(seen) = cx.view.leader.seen(&()).cloned() {
             let (term, session) = (seen.record.term, seen.record.session);
             let expect = Expect::Version(seen.version);
-            self.put_leader(expect, term, session, true, WritePurpose::Unimportant);
+            self.put_leader(cx, expect, term, session, true, WritePurpose::Unimportant);
         }
-        self.stop_leading();
+        self.stop_leading(cx);
+    }
+
+    /// Remembers a plan that a record names.
+    pub(super) fn note_plan(&mut self, plan: PlanId) {
+        self.highest = self.highest.max(plan);
     }
 }

@@ -13,76 +13,22 @@ use crate::plan::LoadAverage;
 use crate::record::{Costs, ShardRecord};
 use crate::time::Time;
 
-use super::Node;
+use super::context::Ctx;
+use super::renewal::Session;
+use super::shards::Shards;
 
 /// How many shards a session tells of: the heaviest.
 const TOLD: usize = 2_000;
 /// By how many percent a shard's load must have changed for a write that nothing else calls for.
 const BAND_PERCENT: u32 = 20;
 
-impl Node {
-    /// The application said what a shard costs.
-    pub(super) fn on_load_told(&mut self, activation: ActivationId, load: u32) {
-        let Some(id) = self.runs.get(&activation).cloned() else {
-            return;
-        };
-        let window = self
-            .view
-            .keyspaces
-            .get(&id.keyspace)
-            .map(|k| k.planning.settings().cost_window);
-        let known = self.known_load(&id);
-        let now = self.now;
-        self.measured = true;
-        let Some(stay) = self.shards.get_mut(&id).filter(|s| s.is_run(activation)) else {
-            return;
-        };
-        let before = stay.load.unwrap_or_else(|| {
-            known.map_or_else(LoadAverage::default, |load| {
-                LoadAverage::going_on_from(load, now)
-            })
-        });
-        stay.load = Some(before.report(load, now, window.unwrap_or_default()));
-    }
-
-    /// What a shard costs, as far as the records and this node know.
-    pub(super) fn known_load(&self, id: &ShardId) -> Option<u32> {
-        let record = self.view.shards.get(id)?;
-        let own = self.shards.get(id).filter(|_| self.is_mine(record));
-        own.and_then(|stay| stay.load)
-            .map(LoadAverage::load)
-            .or_else(|| load_in_records(&self.view, id, record))
-    }
-
-    /// What the node's session says next of the shards that it serves.
-    pub(super) fn loads(&self) -> Costs {
-        if !self.measured {
-            return Costs::new();
-        }
-        let load = |id: &ShardId| {
-            let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
-            Some(stay.load?.load())
-        };
-        let mut all: Vec<(Reverse<u32>, &ShardId)> = self
-            .runs
-            .values()
-            .filter_map(|id| Some((Reverse(load(id)?), id)))
-            .collect();
-        all.sort_unstable();
-        let mut told: Costs = BTreeMap::new();
-        for (Reverse(load), id) in all.into_iter().take(TOLD) {
-            let keyspace = told.entry(id.keyspace.clone()).or_default();
-            keyspace.insert(id.shard.clone(), load);
-        }
-        told
-    }
-
+impl Session {
     /// Whether what the session says of its load is off by so much from this that it is worth a write.
-    pub(super) fn is_news(&self, new: &Costs) -> bool {
-        let Some(holder) = &self.holder else {
+    pub(super) fn is_news(&self, cx: &Ctx, new: &Costs) -> bool {
+        let Some(holder) = &cx.own else {
             return false;
         };
-        if self.now < self.load_told + self.config.timing.ttl {
+        if cx.now < self.load_told + cx.config.timing.ttl {
             return false;
         }
         let old = &holder.record.costs;
@@ -103,12 +49,69 @@ impl Node {
     }
 
     /// The session's record was sent, with the load or another report of unserved shards.
-    pub(super) fn load_was_told(&mut self, now: Time) {
+    pub(super) fn load_was_told(&mut self, _cx: &mut Ctx, now: Time) {
         self.load_told = now;
     }
 }
 
-/// What a shard costs by the records alone: its owner's last word, else what its record kept.
+impl Shards {
+    /// The application said what a shard costs.
+    pub(super) fn on_load_told(&mut self, cx: &mut Ctx, activation: ActivationId, load: u32) {
+        let Some(id) = self.runs.get(&activation).cloned() else {
+            return;
+        };
+        let window = cx
+            .view
+            .keyspaces
+            .get(&id.keyspace)
+            .map(|k| k.planning.settings().cost_window);
+        let known = self.known_load(cx, &id);
+        let now = cx.now;
+        self.measured = true;
+        let Some(stay) = self.slots.get_mut(&id).filter(|s| s.is_run(activation)) else {
+            return;
+        };
+        let before = stay.load.unwrap_or_else(|| {
+            known.map_or_else(LoadAverage::default, |load| {
+                LoadAverage::going_on_from(load, now)
+            })
+        });
+        stay.load = Some(before.report(load, now, window.unwrap_or_default()));
+    }
+
+    /// What a shard costs, as far as the records and this node know.
+    pub(super) fn known_load(&self, cx: &Ctx, id: &ShardId) -> Option<u32> {
+        let record = cx.view.shards.get(id)?;
+        let own = self.slots.get(id).filter(|_| cx.is_mine(record));
+        own.and_then(|stay| stay.load)
+            .map(LoadAverage::load)
+            .or_else(|| load_in_records(&cx.view, id, record))
+    }
+
+    /// What the node's session says next of the shards that it serves.
+    pub(super) fn loads(&self, _cx: &Ctx) -> Costs {
+        if !self.measured {
+            return Costs::new();
+        }
+        let load = |id: &ShardId| {
+            let stay = self.slots.get(id).filter(|stay| stay.is_serving())?;
+            Some(stay.load?.load())
+        };
+        let mut all: Vec<(Reverse<u32>, &ShardId)> = self
+            .runs
+            .values()
+            .filter_map(|id| Some((Reverse(load(id)?), id)))
+            .collect();
+        all.sort_unstable();
+        let mut told: Costs = BTreeMap::new();
+        for (Reverse(load), id) in all.into_iter().take(TOLD) {
+            let keyspace = told.entry(id.keyspace.clone()).or_default();
+            keyspace.insert(id.shard.clone(), load);
+        }
+        told
+    }
+}
+
 pub(crate) fn load_in_records(
     view: &crate::view::View,
     id: &ShardId,

@@ -5,26 +5,25 @@
 //! through: otherwise the first node to wake after an outage would end everyone else (P5).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assign::{Member, Ranking};
-use crate::ids::{KeyspaceName, NodeName, Nonce, SessionId};
+use crate::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
-use crate::machine::Expect;
 use crate::members;
+use crate::members::Participant;
 use crate::plan::NodeState;
-use crate::reason::Reason;
-use crate::record::{Damage, EndReason, Ended, FORMAT, Head, Record, Role, SessionRecord, Unknown};
+use crate::record::{EndReason, Role, SessionRecord, ShardRecord};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
+use super::context::Ctx;
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node, Timekeeper};
+use super::{Life, Timekeeper};
 
 /// A node that takes part in a keyspace and is not about to leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +83,7 @@ impl Group {
 
 /// The nodes that are there, and who of them takes part in which keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Peers {
+pub(super) struct Membership {
     /// All active nodes, whatever they serve: they take turns at what one of all should do.
     pub(super) members: Vec<Member>,
     /// The nodes of each keyspace that this node serves.
@@ -96,7 +95,7 @@ pub(super) struct Peers {
     turn: Duration,
 }
 
-impl Peers {
+impl Membership {
     /// What was observed before this time proves nothing.
     pub(super) fn trust_from(&mut self, now: Time) {
         self.trusted_since = now;
@@ -122,64 +121,66 @@ impl Peers {
             }
         }
     }
+
+    /// Returns whether this node keeps what it has of a keyspace and gets nothing.
+    pub(super) fn is_cordoned(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+        let me = self.of(keyspace).seat(&cx.config.name);
+        me.is_some_and(|seat| seat.cordoned)
+    }
+
+    /// Whether the present incarnation of a node could not load the shard.
+    pub(super) fn has_failed(
+        &self,
+        _cx: &Ctx,
+        id: &ShardId,
+        record: &ShardRecord,
+        name: &NodeName,
+    ) -> bool {
+        let seat = self.of(&id.keyspace).seat(name);
+        seat.is_some_and(|seat| record.was_failed_by(seat.session))
+    }
+
+    /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
+    pub(super) fn somebody_else_may_load(
+        &self,
+        cx: &Ctx,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> bool {
+        let mut others = self.of(&id.keyspace).seats.iter();
+        others.any(|seat| {
+            seat.name != cx.config.name && seat.takes() && !record.was_failed_by(seat.session)
+        })
+    }
 }
 
-impl Node {
-    /// Notices that the process was not scheduled when it wanted to be.
-    pub(super) fn note_sleep(&mut self, now: Time) {
-        let Some(wake) = self.timers.next().filter(|wake| *wake < now) else {
-            return;
-        };
-        let late = now.since(wake);
-        if late > self.config.timing.renew_interval {
-            self.peers.trust_from(now);
-            // Nothing of this process ran: that the application was silent says nothing about it.
-            self.progress = self.progress.max(now);
-            self.note(NodeEvent::ClockJump { gap: late });
-        }
-    }
-
-    /// Whether a session is proven to be over. Once true, true for ever.
-    pub(super) fn ended(&self, session: SessionId) -> bool {
-        self.is_end(self.view.sessions.cell(&session))
-    }
-
-    /// The same of what is known of a session.
-    fn is_end(&self, cell: Option<&KeyState<SessionRecord>>) -> bool {
-        match cell {
-            Some(KeyState::Present(seen)) => seen.record.is_proven_end(),
-            Some(KeyState::Missing { .. }) => self.config.rules.broken_by(Mutant::AbsenceIsProof),
-            _ => false,
-        }
-    }
-
+impl Membership {
     /// When a session will have been watched for long enough to be over, if nothing changes.
-    pub(super) fn expires_at(&self, session: SessionId) -> Option<Time> {
-        self.is_old_at(self.view.sessions.cell(&session)?)
+    pub(super) fn expires_at(&self, cx: &Ctx, session: SessionId) -> Option<Time> {
+        self.is_old_at(cx, cx.view.sessions.cell(&session)?)
     }
 
     /// The same of what is known of a session.
-    fn is_old_at(&self, cell: &KeyState<SessionRecord>) -> Option<Time> {
-        let timing = &self.config.timing;
-        let rules = self.config.rules;
+    fn is_old_at(&self, cx: &Ctx, cell: &KeyState<SessionRecord>) -> Option<Time> {
+        let timing = &cx.config.timing;
+        let rules = cx.config.rules;
         let trusted = if rules.broken_by(Mutant::JudgeOverslept) {
             Time::ZERO
         } else {
-            self.peers.trusted_since
+            self.trusted_since
         };
         match cell {
             KeyState::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
             // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
-            _ if self.config.timekeeper == Timekeeper::Store => None,
+            _ if cx.config.timekeeper == Timekeeper::Store => None,
             KeyState::Present(seen) => {
                 let ttl = seen.record.ttl;
                 if rules.broken_by(Mutant::ImpatientJudge) {
                     return Some(seen.since.max(trusted) + ttl / 2);
                 }
-                if let (Some(clock), Some(boot_id)) =
-                    (&seen.record.boot_clock, &self.config.boot_id)
+                if let (Some(clock), Some(boot_id)) = (&seen.record.boot_clock, &cx.config.boot_id)
                     && clock.id == *boot_id
                     && seen.record.renewals > 0
                 {
@@ -191,358 +192,187 @@ impl Node {
                 Some(seen.since.max(trusted) + timing.proof_of(ttl))
             }
             KeyState::Damaged { since, .. } => {
-                Some((*since).max(trusted) + timing.proof_of(self.longest_ttl()))
+                Some((*since).max(trusted) + timing.proof_of(cx.longest_ttl()))
             }
             KeyState::Missing { .. } => None,
         }
     }
 
-    pub(super) fn longest_ttl(&self) -> Duration {
-        let cluster = self
-            .view
-            .cluster
-            .get(&())
-            .map_or(Duration::ZERO, |c| c.longest_ttl);
-        cluster.max(self.config.timing.ttl).max(self.longest)
-    }
-
-    pub(super) fn judge_everyone(&mut self) {
-        let all: Vec<_> = self.view.sessions.cells().map(|(id, _)| *id).collect();
+    pub(super) fn judge_everyone(&self, cx: &mut Ctx) {
+        let all: Vec<_> = cx.view.sessions.cells().map(|(id, _)| *id).collect();
         for id in all {
-            self.watch_session(id);
+            self.watch_session(cx, id);
         }
     }
 
-    fn watch_session(&mut self, id: SessionId) {
-        let cell = self.view.sessions.cell(&id);
-        if self.session() == Some(id) || self.is_end(cell) {
-            return self.timers.clear(&Timer::SessionExpiry(id));
+    pub(super) fn watch_session(&self, cx: &mut Ctx, id: SessionId) {
+        let cell = cx.view.sessions.cell(&id);
+        if cx.session() == Some(id) || cx.is_end(cell) {
+            return cx.timers.clear(&Timer::SessionExpiry(id));
         }
-        if let Some(at) = cell.and_then(|cell| self.is_old_at(cell)) {
-            self.timers
-                .set(Timer::SessionExpiry(id), at + self.peers.turn);
+        if let Some(at) = cell.and_then(|cell| self.is_old_at(cx, cell)) {
+            cx.timers.set(Timer::SessionExpiry(id), at + self.turn);
         }
-    }
-
-    pub(super) fn judge(&mut self, id: SessionId) {
-        self.schedule_expiry(id, !self.is_dated_back(id));
-    }
-
-    /// A session's record was read. If only reads tell of it, what was read is judged.
-    pub(super) fn judge_read(&mut self, id: SessionId) {
-        if self.is_dated_back(id) {
-            self.schedule_expiry(id, true);
-        }
-    }
-
-    /// Whether a session's record has a lower rev than this view has seen of it: a hand, or a store that was put back, dated it
-    /// back. The view takes its renewals for old news then, and that none are heard says nothing.
-    fn is_dated_back(&self, id: SessionId) -> bool {
-        let rev = self.view.sessions.get(&id).map(|s| s.head.rev);
-        rev.is_some_and(|rev| rev < self.view.mark(&Key::Session(id)))
-    }
-
-    /// Ends a session that was watched for long enough. `heard`: what is known of it is what the store has; otherwise that is
-    /// read first.
-    fn schedule_expiry(&mut self, id: SessionId, heard: bool) {
-        if !matches!(self.life, Life::Running) || self.session() == Some(id) {
-            return;
-        }
-        let Some(at) = self.expires_at(id) else {
-            // Its record is missing: whoever refers to it will see to its end.
-            self.look_at_all = true;
-            return;
-        };
-        if self.now < at {
-            self.watch_session(id);
-        } else if self.ended(id) {
-            self.assignments.all_stale();
-            self.look_at_all = true;
-        } else if !heard && self.config.role != Role::Shadow {
-            let key = Key::Session(id);
-            if !self.is_being_read(&key) {
-                self.read(key);
-            }
-        } else if self.is_unproven(id) && self.config.role != Role::Shadow {
-            // Old enough to count; but only the write shows that it has stood there all the time.
-            self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
-        } else if self.config.role != Role::Shadow && !self.is_newer(id) {
-            let healthy = self.lease_phase() == Some(LeasePhase::Attached);
-            if healthy || self.config.rules.broken_by(Mutant::JudgeOverslept) {
-                self.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
-            } else {
-                self.timers.set(
-                    Timer::SessionExpiry(id),
-                    self.now + self.config.timing.renew_interval,
-                );
-            }
-        }
-    }
-
-    /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
-    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
-        self.view
-            .sessions
-            .get(&id)
-            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
-    }
-
-    /// Whether a session's record was written in a format that must not be rewritten.
-    pub(super) fn is_newer(&self, id: SessionId) -> bool {
-        matches!(
-            self.view.sessions.cell(&id),
-            Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
-                ..
-            })
-        )
-    }
-
-    pub(super) fn on_judged(&mut self, id: SessionId, outcome: Settled) {
-        match outcome {
-            Settled::Done => {
-                if let Some(record) = self.view.sessions.get(&id)
-                    && let Some(ended) = record.ended
-                {
-                    let node = record.node.clone();
-                    self.note(NodeEvent::SessionEnded {
-                        session: id,
-                        node,
-                        reason: ended.reason,
-                    });
-                }
-            }
-            Settled::Lost => self.watch_session(id),
-            Settled::Failed { .. } => {
-                self.timers.set(
-                    Timer::SessionExpiry(id),
-                    self.later(self.config.timing.renew_retry_interval),
-                );
-            }
-        }
-    }
-
-    /// Writes a session's tombstone over exactly the value that was seen.
-    pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: WritePurpose) {
-        let nonce = self.nonce();
-        let by = self.session().unwrap_or(SessionId(self.config.entropy));
-        let ended = Some(Ended { reason, by });
-        let key = Key::Session(id);
-        let (expect, record) = match self.view.sessions.cell(&id) {
-            Some(KeyState::Present(seen)) => {
-                let mut head = seen.record.head.next(nonce);
-                // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
-                head.rev = head.rev.max(self.view.fresh_rev(&key));
-                let record = SessionRecord {
-                    head,
-                    ended,
-                    ..(*seen.record).clone()
-                };
-                (Expect::Version(seen.version.clone()), record)
-            }
-            Some(KeyState::Damaged { version, .. }) => (
-                Expect::Version(version.clone()),
-                self.bare_tombstone(id, nonce, ended),
-            ),
-            _ => (Expect::Absent, self.bare_tombstone(id, nonce, ended)),
-        };
-        self.put(key, expect, Record::Session(Arc::new(record)), purpose);
-    }
-
-    /// The tombstone of a session of which nothing is known but that something refers to it.
-    fn bare_tombstone(&self, id: SessionId, nonce: Nonce, ended: Option<Ended>) -> SessionRecord {
-        let owners = self
-            .view
-            .shards
-            .iter()
-            .filter_map(|(_, seen)| seen.record.owner());
-        let named = self
-            .view
-            .nodes
-            .iter()
-            .find(|(_, seen)| seen.record.session == id)
-            .map(|(name, _)| name.clone());
-        let node = named.or_else(|| {
-            owners
-                .into_iter()
-                .find(|o| o.session == id)
-                .map(|o| o.node.clone())
-        });
-        SessionRecord {
-            head: Head {
-                rev: self.view.fresh_rev(&Key::Session(id)),
-                ..Head::first(nonce)
-            },
-            ended,
-            stopping: false,
-            node: node.unwrap_or_else(|| self.config.name.clone()),
-            role: Role::Node,
-            addresses: BTreeMap::new(),
-            zone: None,
-            weight: 0,
-            labels: BTreeMap::new(),
-            capacity: None,
-            keyspaces: Arc::default(),
-            costs: BTreeMap::new(),
-            held: BTreeMap::new(),
-            unserved: BTreeMap::new(),
-            ttl: self.longest_ttl(),
-            renewals: 0,
-            boot: 0,
-            reads_format: FORMAT,
-            version: self.config.version.as_str().into(),
-            store: self.view.cluster.get(&()).map_or("", |c| &c.store).into(),
-            leased: None,
-            boot_clock: None,
-            unknown: Unknown::new(),
-        }
-    }
-
-    /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
-    pub(super) fn check_expired(&mut self, id: SessionId) {
-        if self.config.role == Role::Shadow || !self.may_own() {
-            return;
-        }
-        match self.view.sessions.cell(&id) {
-            None => {
-                self.absent.insert(Key::Session(id));
-            }
-            Some(KeyState::Missing { .. }) => {
-                let purpose = WritePurpose::ExpireSession(id);
-                if self.config.timekeeper == Timekeeper::Store {
-                    let writing = |p: &super::store_requests::Pending| {
-                        matches!(p,
-                        super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose)
-                    };
-                    if !self.pending.values().any(writing) {
-                        self.ask_lease(id, purpose);
-                    }
-                    return;
-                }
-                let under_way = self.pending.values().any(|p| matches!(p,
-                    super::store_requests::Pending::Put { purpose: q, .. } | super::store_requests::Pending::ReadBack { purpose: q, .. } if *q == purpose));
-                if !under_way {
-                    self.end_session(id, EndReason::Missing, purpose);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    pub(super) fn on_session_changed(&mut self, id: SessionId) {
-        let record = self.view.sessions.get(&id);
-        let gone = record.is_none_or(|record| record.ended.is_some());
-        if let Some(record) = record {
-            self.longest = self.longest.max(record.ttl);
-            if record.role == Role::Router {
-                // Shards that freeze may have waited for this one.
-                for shard in &self.leaving {
-                    self.dirty.insert(Key::Shard(shard.clone()));
-                }
-            }
-        }
-        if self.my_session().is_some_and(|h| h.id == id) {
-            match self.view.sessions.cell(&id) {
-                Some(KeyState::Present(seen))
-                    if seen.record.ended.is_some() && !self.is_resigning() =>
-                {
-                    self.session_over(Reason::SessionEnded);
-                }
-                Some(KeyState::Missing { .. }) => self.session_over(Reason::RecordMissing),
-                // Until it is rewritten everyone takes this node for gone.
-                Some(KeyState::Damaged { .. }) => self.timers.set(Timer::Renew, self.now),
-                _ => {}
-            }
-        } else if matches!(self.life, Life::Running) {
-            self.watch_session(id);
-        }
-        if gone {
-            self.look_at_leader();
-            // What the ended session had can be had now, whether or not it was a member.
-            self.assignments.all_stale();
-            self.look_at_all = true;
-        }
-        self.refresh_members();
     }
 
     /// Whether this node is the one that does what one of all should do.
-    pub(super) fn is_first_member(&self) -> bool {
-        let first = self.peers.members.iter().map(|m| &m.name).min();
-        first == Some(&self.config.name)
+    pub(super) fn is_first_member(&self, cx: &Ctx) -> bool {
+        let first = self.members.iter().map(|m| &m.name).min();
+        first == Some(&cx.config.name)
     }
 
     /// Returns whether this node is the first of those that serve a keyspace, whether they take shards or not: the one that acts
     /// where one of them should.
-    pub(super) fn is_first_of(&self, keyspace: &KeyspaceName) -> bool {
-        if self.config.rules.broken_by(Mutant::StrangersCounted) {
-            return self.is_first_member();
+    pub(super) fn is_first_of(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+        if cx.config.rules.broken_by(Mutant::StrangersCounted) {
+            return self.is_first_member(cx);
         }
-        let all = members::participants(&self.view, keyspace, None);
+        let all = members::participants(&cx.view, keyspace, None);
         let staying = all.filter(|node| node.state != NodeState::Leaving);
-        staying.map(|node| node.name).min() == Some(&self.config.name)
+        staying.map(|node| node.name).min() == Some(&cx.config.name)
+    }
+}
+
+impl Membership {
+    /// Returns how late the process was woken if that was too late for observations of other processes to count.
+    pub(super) fn note_late_wakeup(&mut self, cx: &mut Ctx, now: Time) -> bool {
+        let Some(wake) = cx.timers.next().filter(|wake| *wake < now) else {
+            return false;
+        };
+        let late = now.since(wake);
+        if late <= cx.config.timing.renew_interval {
+            return false;
+        }
+        self.trust_from(now);
+        cx.note(NodeEvent::ClockJump { gap: late });
+        true
     }
 
-    /// Derives the members anew; if they changed, so does what everyone should have.
-    pub(super) fn refresh_members(&mut self) {
-        // An observer counts itself, and its session may be new. Nobody else's part changes with a renewal.
-        let me = self.session().filter(|_| self.config.role == Role::Shadow);
-        if !self.view.take_members_moved() && me.is_none() {
-            return;
+    /// Ends a session that was observed for long enough, or schedules the next check.
+    ///
+    /// `is_current`: the known state of the session is the state in the store. Otherwise the record is read first. Returns `true` if
+    /// the session is known to have ended.
+    pub(super) fn check_expiry(&self, cx: &mut Ctx, id: SessionId, is_current: bool) -> bool {
+        if !matches!(cx.life, Life::Running) || cx.session() == Some(id) {
+            return false;
         }
-        let view = &self.view;
-        let sessions = view.sessions.iter().map(|(id, _)| *id);
-        let all = sessions.filter_map(|id| members::node_of(view, id, me));
-        let active: Vec<members::Participant<'_>> = all
-            .filter(|node| matches!(node.state, NodeState::Active | NodeState::Cordoned))
-            .collect();
-        let broken = |mutant| self.config.rules.broken_by(mutant);
-        let (all, uncordoned) = (
-            broken(Mutant::StrangersCounted),
-            broken(Mutant::CordonIgnored),
-        );
-        let mut changed = Vec::new();
-        for keyspace in self.config.keyspaces.keys() {
-            let part = active
-                .iter()
-                .filter(|node| all || members::serves(node.record, keyspace));
-            let seats = part.map(|node| Seat {
-                name: node.name.clone(),
-                session: node.session,
-                weight: node.record.weight,
-                capacity: node.record.capacity,
-                cordoned: node.state == NodeState::Cordoned && !uncordoned,
-            });
-            let seats: Vec<Seat> = seats.collect();
-            if self.peers.groups.get(keyspace).map(|group| &group.seats) != Some(&seats) {
-                changed.push((keyspace.clone(), Group::new(seats, self.now)));
+        let Some(at) = self.expires_at(cx, id) else {
+            // The record is missing: the shards and nodes that refer to it lead to its end.
+            cx.scan_all = true;
+            return false;
+        };
+        if cx.now < at {
+            self.watch_session(cx, id);
+            return false;
+        }
+        if cx.ended(id) {
+            cx.scan_all = true;
+            return true;
+        }
+        if cx.config.role == Role::Shadow {
+            return false;
+        }
+        if !is_current {
+            let key = Key::Session(id);
+            if !cx.is_being_read(&key) {
+                cx.read(key);
+            }
+            return false;
+        }
+        let healthy = cx.lease_phase() == Some(LeasePhase::Attached);
+        // A tombstone that is old enough is no proof by itself: the write shows that it was there all the time.
+        let may_end = healthy || cx.broken_by(Mutant::JudgeOverslept) || cx.is_unproven(id);
+        if !cx.is_unproven(id) && cx.is_newer(id) {
+            return false;
+        }
+        if may_end {
+            cx.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
+        } else {
+            let again = cx.now + cx.config.timing.renew_interval;
+            cx.timers.set(Timer::SessionExpiry(id), again);
+        }
+        false
+    }
+
+    /// Reports an ended session, or schedules another attempt to end it.
+    pub(super) fn on_expiry_settled(&self, cx: &mut Ctx, id: SessionId, outcome: &Settled) {
+        match outcome {
+            Settled::Done => {
+                if let Some(record) = cx.view.sessions.get(&id)
+                    && let Some(ended) = record.ended
+                {
+                    let (node, reason) = (record.node.clone(), ended.reason);
+                    cx.note(NodeEvent::SessionEnded {
+                        session: id,
+                        node,
+                        reason,
+                    });
+                }
+            }
+            Settled::Lost => self.watch_session(cx, id),
+            Settled::Failed { .. } => {
+                let again = cx.later(cx.config.timing.renew_retry_interval);
+                cx.timers.set(Timer::SessionExpiry(id), again);
             }
         }
-        let member = |node: &members::Participant<'_>| Member {
-            name: node.name.clone(),
-            session: node.session,
-            weight: node.record.weight,
-        };
-        let members: Vec<Member> = active.iter().map(member).collect();
-        if members != self.peers.members {
-            // Nodes look one after the other, so that not all of them write the same tombstone.
-            let place = members.iter().position(|m| m.name == self.config.name);
-            let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
-            self.peers.turn = self.config.timing.ttl / 100 * place;
-            self.peers.members = members;
-        }
-        self.plan_soon();
-        if changed.is_empty() {
-            return;
-        }
-        for (keyspace, group) in changed {
-            self.assignments.new_ranking(&keyspace);
-            self.assignments.stale(&keyspace);
-            self.peers.groups.insert(keyspace, group);
-        }
-        self.look_at_all = true;
-        self.timers.set(
-            Timer::Rebalance,
-            self.now + self.config.timing.assignment_settle_time,
-        );
     }
+
+    /// Derives the members of each keyspace from the view. Returns `None` if no member can have changed, otherwise the keyspaces
+    /// whose members changed.
+    pub(super) fn refresh(&mut self, cx: &mut Ctx) -> Option<Vec<KeyspaceName>> {
+        // A shadow node counts itself, and its session may be new. The part of other nodes does not change with a renewal.
+        let me = cx.session().filter(|_| cx.config.role == Role::Shadow);
+        if !cx.view.take_members_moved() && me.is_none() {
+            return None;
+        }
+        let view = &cx.view;
+        let sessions = view.sessions.iter().map(|(id, _)| *id);
+        let all = sessions.filter_map(|id| members::node_of(view, id, me));
+        let active: Vec<Participant<'_>> = all
+            .filter(|node| matches!(node.state, NodeState::Active | NodeState::Cordoned))
+            .collect();
+        let members: Vec<Member> = active.iter().map(member).collect();
+        if members != self.members {
+            // Nodes check one after the other, so that not all of them write the same tombstone.
+            let place = members.iter().position(|m| m.name == cx.config.name);
+            let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
+            self.turn = cx.config.timing.ttl / 100 * place;
+            self.members = members;
+        }
+        let mut changed = Vec::new();
+        for keyspace in cx.config.keyspaces.keys() {
+            let seats = seats(cx, keyspace, &active);
+            if self.groups.get(keyspace).map(|group| &group.seats) != Some(&seats) {
+                let group = Group::new(seats, cx.now);
+                self.groups.insert(keyspace.clone(), group);
+                changed.push(keyspace.clone());
+            }
+        }
+        Some(changed)
+    }
+}
+
+fn member(node: &Participant<'_>) -> Member {
+    Member {
+        name: node.name.clone(),
+        session: node.session,
+        weight: node.record.weight,
+    }
+}
+
+/// Returns the nodes that take part in a keyspace.
+fn seats(cx: &Ctx, keyspace: &KeyspaceName, active: &[Participant<'_>]) -> Vec<Seat> {
+    let all = cx.broken_by(Mutant::StrangersCounted);
+    let uncordoned = cx.broken_by(Mutant::CordonIgnored);
+    let part = active
+        .iter()
+        .filter(|node| all || members::serves(node.record, keyspace));
+    let seats = part.map(|node| Seat {
+        name: node.name.clone(),
+        session: node.session,
+        weight: node.record.weight,
+        capacity: node.record.capacity,
+        cordoned: node.state == NodeState::Cordoned && !uncordoned,
+    });
+    seats.collect()
 }

@@ -1,30 +1,28 @@
 //! The node machine: one process's part in the protocol.
 //!
-//! It composes small machines, one file each:
+//! [`Node`] consists of a context and seven parts. Every part owns its fields, and its methods take the context:
 //!
-//! | file | decides |
-//! |---|---|
-//! | `boot` | the start: cluster, keyspaces, the node's name, its session |
-//! | `effect` | which settings would have no effect, and are rejected |
-//! | `holder` | renewals of the node's own session |
-//! | `native` | the same where the store keeps the time of sessions itself, and what its leases prove about others |
-//! | `peers` | whose sessions have ended, and who takes part in assignment |
-//! | `stays` | each shard's stay at this node: claim, load, serve, close, give up (`stays::decide`: what to do next) |
-//! | `share` | which shards the node should have |
-//! | `acquire` | how often to look at assigned shards that are held elsewhere |
-//! | `rejoin` | as what a node takes part again, and whether the whole cluster began anew |
-//! | `restore` | records that are missing |
-//! | `ops` | store requests under way and how their outcomes are settled |
-//! | `leader`, `planning`, `wishes` | who plans, what it writes, and what operators ask of it |
-//! | `load` | what shards cost, and to whom that is told |
-//! | `tick` | the slow look at everything, and sweeping |
-//! | `stop` | the way out |
+//! | part | files | owns |
+//! |---|---|---|
+//! | context | `context`, `queries`, `session_end`, `move_pause`, `store_requests`, `sync`, `timers` | settings, time, known records, own session, timers, store requests, actions of the step |
+//! | `Startup` | `startup`, `rejoin`, `readiness` | the start: cluster, keyspaces, name; the mode of a restarted node; when a node counts as started |
+//! | `Session` | `renewal`, `store_lease`, `load_report`, `unserved` | renewals of the own session, and what its record reports |
+//! | `Membership` | `membership` | expiry of other sessions; nodes that take part in each keyspace |
+//! | `Assignment` | `assignment` | shards that this node should own |
+//! | `Shards` | `shards/`, `claim_retry` | local shards: claims, loads, moves, releases |
+//! | `Leader` | `election`, `plan_writer`, `operator_requests` | leadership and plans |
+//! | `Recovery` | `record_recovery` | lost records and new generations |
 //!
-//! Everything is level-triggered: whatever is heard goes into the [`View`], and decisions are derived from the view, never
-//! from the message. Losing, repeating or reordering messages can delay a decision, not falsify it.
+//! This file has [`Node::step`] and the routing: which part an event, a timer, a changed record or a reply belongs to, and which
+//! parts have to know of its result. `shutdown` decides the steps of a stop, `ineffective_settings` rejects settings.
+//!
+//! Everything is level-triggered: messages go into the [`View`], and decisions are derived from the view, never from the message.
+//! Lost, repeated or reordered messages can delay a decision, not falsify it.
 
 mod assignment;
 mod claim_retry;
+mod config;
+mod context;
 mod election;
 mod ineffective_settings;
 mod load_report;
@@ -33,10 +31,12 @@ mod model_support;
 mod move_pause;
 mod operator_requests;
 mod plan_writer;
+mod queries;
 mod readiness;
 mod record_recovery;
 mod rejoin;
 mod renewal;
+mod session_end;
 mod sets;
 mod shards;
 mod shutdown;
@@ -49,745 +49,677 @@ mod tests;
 mod timers;
 mod unserved;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId};
+use crate::ids::{Revision, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
-use crate::machine::{Action, ActivationId, Event, Found, Refusal, Step};
-use crate::members::{self, UnservedReason};
-use crate::plan::Policy;
+use crate::machine::{Action, Event, OpId, Refusal, Reply, Step};
 use crate::reason::Reason;
-use crate::record::{
-    AssignedBy, ClusterRecord, HeldByRouter, KeyspaceKind, NodeMode, Ownership, PlanningSettings,
-    Record, RejoinMode, Role, ShardRecord,
-};
-use crate::rules::Rules;
-use crate::settings::Timing;
-use crate::telemetry::{NodeEvent, ShardEvent, ShardStep};
+use crate::record::{NodeMode, Role};
+use crate::telemetry::NodeEvent;
 use crate::time::Time;
-use crate::view::{Versioned, View};
+use crate::view::View;
 
-use assignment::Assignments;
-use claim_retry::Acquire;
-use election::Lead;
-use membership::Peers;
-use record_recovery::Drawn;
-use rejoin::StartupPeers;
-use renewal::Holder;
-use shards::ShardSlot;
-use startup::Boot;
-use timers::{Timer, Timers};
+use assignment::Assignment;
+use context::Ctx;
+use election::Leader;
+use membership::Membership;
+use record_recovery::Recovery;
+use renewal::{Session, SessionChange};
+use shards::Shards;
+use shutdown::StopState;
+use startup::{Boot, Startup, StartupEnd};
+use store_lease::{LeaseCheck, on_lease_checked};
+use store_requests::{
+    Pending, PutResult, Settled, SettledWrite, WritePurpose, learn_missing, on_put, on_read,
+    on_read_back,
+};
+use timers::Timer;
 
+pub use config::{KeyspaceConfig, NodeConfig, OwnPolicy, Timekeeper, Waiting};
 pub use ineffective_settings::{Said, plan_without_effect, weight_without_effect, without_effect};
 pub(crate) use load_report::load_in_records;
 pub use model_support::{Counters, Listing};
 
-/// What a node expects of a keyspace; created so if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct KeyspaceConfig {
-    /// Which shards it has.
-    pub kind: KeyspaceKind,
-    /// Who assigns them.
-    pub mode: AssignedBy,
-    /// How a leader plans for it.
-    pub plan: PlanningSettings,
-    /// Its application can load a shard while another node still serves it, and then catch up.
-    #[serde(default)]
-    pub catches_up: bool,
-}
-
-/// A policy of the user's own, by a name that tells it from others.
-#[derive(Clone)]
-pub struct OwnPolicy {
-    name: String,
-    policy: Arc<dyn Policy + Send + Sync>,
-}
-
-impl OwnPolicy {
-    /// Gives a policy a name.
-    pub fn new(name: impl Into<String>, policy: Arc<dyn Policy + Send + Sync>) -> Self {
-        let name = name.into();
-        Self { name, policy }
-    }
-
-    fn as_policy(&self) -> &dyn Policy {
-        &*self.policy
-    }
-}
-
-impl std::fmt::Debug for OwnPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OwnPolicy").field(&self.name).finish()
-    }
-}
-
-impl PartialEq for OwnPolicy {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for OwnPolicy {}
-
-impl std::hash::Hash for OwnPolicy {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
-
-/// Who keeps the time of sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Timekeeper {
-    /// The nodes, by watching each other's records.
-    #[default]
-    Nodes,
-    /// The store, by leases of its own.
-    Store,
-}
-
-/// Who a node is and what it is to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct NodeConfig {
-    /// Its stable name.
-    pub name: NodeName,
-    /// What it is there for.
-    pub role: Role,
-    /// Where it can be reached, by kind of address.
-    pub addresses: BTreeMap<String, String>,
-    /// Its failure domain.
-    pub zone: Option<String>,
-    /// Its part of the shards in relation to other nodes; 100 is usual.
-    pub weight: u32,
-    /// What it says of itself.
-    pub labels: BTreeMap<String, String>,
-    /// The most shards that it can have.
-    pub capacity: Option<u32>,
-    /// The version of the program.
-    pub version: String,
-    /// The keyspaces that it takes part in.
-    pub keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
-    /// How it plans when it leads; nothing: by the policy that each keyspace's record names.
-    #[serde(skip)]
-    pub policy: Option<OwnPolicy>,
-    /// Its times and limits.
-    pub timing: Timing,
-    /// The rules it follows.
-    #[serde(skip)]
-    pub rules: Rules,
-    /// Who keeps the time of sessions.
-    pub timekeeper: Timekeeper,
-    /// The boot id of the machine, where all participants of the store share one machine and one clock.
-    pub boot_id: Option<String>,
-    /// 128 random bits: the ids of this process's sessions count up from here.
-    #[serde(with = "crate::trace_format::hex")]
-    pub entropy: u128,
-    /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
-    pub last_session: Option<SessionId>,
-    /// How it comes back if its session ran out while others lived.
-    #[serde(default)]
-    pub rejoin: RejoinMode,
-    /// Its first start only joins: it takes no shards until an operator activates it.
-    #[serde(default)]
-    pub join: bool,
-    /// Its name is its process's alone: what is recorded of it need not outlive that for long.
-    #[serde(default)]
-    pub ephemeral: bool,
-}
-
-/// Shards without the owner that they should have: how many, and the longest wait.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Shards that nobody owns.
-    pub unclaimed: usize,
-    /// For how long the longest of them has been so.
-    pub unclaimed_for: std::time::Duration,
-    /// Shards that this node should have and another live node has.
-    pub held_elsewhere: usize,
-    /// For how long the longest of them has been so.
-    pub held_elsewhere_for: std::time::Duration,
-    /// Shards of any keyspace that have had no owner that serves them for longer than three ttl, by the reason.
-    pub unserved: BTreeMap<UnservedReason, usize>,
-}
-
-/// Where a node is in its life.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Phase of a node's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Life {
-    Booting(Boot),
+    /// The node registers a session.
+    Booting,
     Running,
     Stopping,
     Over,
 }
 
-/// A node.
+/// State machine of one process in the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    config: Arc<NodeConfig>,
-    now: Time,
-    life: Life,
-    view: View,
-    holder: Option<Holder>,
-    peers: Peers,
-    assignments: Assignments,
-    shards: BTreeMap<ShardId, ShardSlot>,
-    runs: BTreeMap<ActivationId, ShardId>,
-    /// Shards of this node's own on their way to other nodes.
-    leaving: BTreeSet<ShardId>,
-    acquire: Acquire,
-    pending: sets::Ops,
-    timers: Timers,
-    /// Keys whose known value changed and that have not been looked at since.
-    dirty: sets::Keys,
-    look_at_all: bool,
-    /// What is left of a look at every shard.
-    looking: VecDeque<ShardId>,
-    /// Keys that seem to be missing and have not been asked about yet.
-    absent: BTreeSet<Key>,
-    absent_not_before: Time,
-    /// The event being handled came from the watch.
-    from_watch: bool,
-    /// What must come to rest before the node counts as started; `None` once it has.
-    initial: Option<readiness::Initial>,
-    started: bool,
-    /// When the present session was registered.
-    registered: Time,
-    /// The end of the node's own session is not written again before this.
-    resign_not_before: Time,
-    /// The last sign of life of the application's runtime.
-    progress: Time,
-    /// It was told that renewals have stopped for want of one.
-    wedged: bool,
-    /// A store revision that the watch had not reached at the last tick.
-    behind: Option<Revision>,
-    /// The furthest that the store itself said it has come.
-    asked_at: Revision,
-    /// The next tick reads everything.
-    relist: bool,
-    /// When everything was read last, and how far the store had come.
-    listed_at: Time,
-    listed: Revision,
-    /// Writes of this node's own since then: they are no news.
-    written: u64,
-    last_writes: Vec<u64>,
-    /// Somebody else has written since then.
-    others_wrote: bool,
-    /// Generations that this node has drawn and not used yet.
-    drawn: BTreeMap<KeyspaceName, Drawn>,
-    /// The cluster's record as it was seen last.
-    cluster: Option<Arc<ClusterRecord>>,
-    /// Pause of planned moves with a duration.
-    timed_pause: Option<move_pause::TimedPause>,
-    /// The node's mode as it was seen last.
-    mode: NodeMode,
-    cordoned: bool,
-    /// The session of this node's own that the store said has run out of time.
-    ran_out: Option<SessionId>,
-    /// The others that were there when this node started; nothing before it has looked.
-    company: Option<StartupPeers>,
-    /// The highest generation that was seen of each keyspace.
-    generations: BTreeMap<KeyspaceName, u32>,
-    /// Generations that must be exceeded before anything is owned again: the store was exchanged or went back.
-    store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
-    /// Shards of which a write may still land, and the rev that it would replace: read at every tick until it has moved.
-    doubtful: BTreeMap<ShardId, u64>,
-    /// Leading, and what is known of it.
-    lead: Lead,
-    /// When the node began to stop.
-    stopping_since: Time,
-    /// Router: moves for which requests are held. Node: moves to it that have loaded and wait for others.
-    held: HeldByRouter,
-    /// Shards that move to this node and freeze together.
-    together: shards::Together,
-    /// The application has said what a shard costs.
-    measured: bool,
-    /// Time of the last write of the session's record that reported load or changed its list of unserved shards.
-    load_told: Time,
-    /// The longest ttl of any session that was ever heard of.
-    longest: std::time::Duration,
-    ops: u64,
-    run_count: u64,
-    nonces: u64,
-    sessions: u64,
-    out: Vec<Action>,
+    ctx: Ctx,
+    startup: Startup,
+    session: Session,
+    membership: Membership,
+    assignment: Assignment,
+    shards: Shards,
+    leader: Leader,
+    recovery: Recovery,
 }
 
 impl Node {
     /// A node that has not begun; the first [`Event::Tick`] starts it.
     pub fn new(config: Arc<NodeConfig>) -> Self {
-        let view = View::new(config.rules);
         Self {
-            config,
-            now: Time::ZERO,
-            life: Life::Booting(Boot::default()),
-            view,
-            holder: None,
-            peers: Peers::default(),
-            assignments: Assignments::default(),
-            shards: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            leaving: BTreeSet::new(),
-            acquire: Acquire::default(),
-            pending: sets::Ops::default(),
-            timers: Timers::default(),
-            dirty: sets::Keys::default(),
-            look_at_all: false,
-            looking: VecDeque::new(),
-            absent: BTreeSet::new(),
-            absent_not_before: Time::ZERO,
-            from_watch: false,
-            initial: None,
-            started: false,
-            registered: Time::ZERO,
-            resign_not_before: Time::ZERO,
-            progress: Time::ZERO,
-            wedged: false,
-            behind: None,
-            asked_at: Revision(0),
-            relist: false,
-            listed_at: Time::ZERO,
-            listed: Revision(0),
-            written: 0,
-            last_writes: Vec::new(),
-            others_wrote: false,
-            drawn: BTreeMap::new(),
-            cluster: None,
-            timed_pause: None,
-            mode: NodeMode::default(),
-            cordoned: false,
-            ran_out: None,
-            company: None,
-            generations: BTreeMap::new(),
-            store_replaced: None,
-            doubtful: BTreeMap::new(),
-            lead: Lead::default(),
-            stopping_since: Time::ZERO,
-            held: HeldByRouter::new(),
-            together: shards::Together::default(),
-            measured: false,
-            load_told: Time::ZERO,
-            longest: std::time::Duration::ZERO,
-            ops: 0,
-            run_count: 0,
-            nonces: 0,
-            sessions: 0,
-            out: Vec::new(),
+            ctx: Ctx::new(config),
+            startup: Startup::default(),
+            session: Session::default(),
+            membership: Membership::default(),
+            assignment: Assignment::default(),
+            shards: Shards::default(),
+            leader: Leader::default(),
+            recovery: Recovery::default(),
         }
     }
 
-    /// Takes an event at a time and says what to do.
+    /// Handles an event and returns the actions that follow from it.
     pub fn step(&mut self, now: Time, event: Event) -> Step {
-        if matches!(self.life, Life::Over) {
-            return self.step_after_the_end(event);
+        if matches!(self.ctx.life, Life::Over) {
+            // Only the end of work that was in progress is still taken.
+            if let Event::Drained(activation) = event {
+                self.shards.runs.remove(&activation);
+            }
+            return Step::default();
         }
-        if self.now == Time::ZERO {
-            self.progress = now;
+        if self.ctx.now == Time::ZERO {
+            self.session.progress = now;
         }
-        self.note_sleep(now);
-        self.now = self.now.max(now);
-        self.tick_lease();
-        self.from_watch = false;
+        if self.membership.note_late_wakeup(&mut self.ctx, now) {
+            // This process did not run, so the silence of the application proves nothing.
+            self.session.progress = self.session.progress.max(now);
+        }
+        self.ctx.now = self.ctx.now.max(now);
+        let change = self.session.tick_lease(&mut self.ctx);
+        self.on_session_change(change);
+        self.ctx.from_watch = false;
         self.handle(event);
-        while !matches!(self.life, Life::Over) {
+        while !matches!(self.ctx.life, Life::Over) {
             self.settle_changes();
-            let Some(timer) = self.timers.due(self.now) else {
+            let Some(timer) = self.ctx.timers.due(self.ctx.now) else {
                 break;
             };
-            self.from_watch = false;
+            self.ctx.from_watch = false;
             self.wake(timer);
         }
-        if matches!(self.life, Life::Over) {
-            return Step {
-                actions: std::mem::take(&mut self.out),
-                wake: None,
-            };
+        let over = matches!(self.ctx.life, Life::Over);
+        if !over {
+            self.ctx.ask_about_absent();
         }
-        self.ask_about_absent();
         Step {
-            actions: std::mem::take(&mut self.out),
-            wake: self.timers.next(),
+            actions: std::mem::take(&mut self.ctx.out),
+            wake: self.ctx.timers.next().filter(|_| !over),
         }
     }
 
     /// Takes back the list of actions of a step, once they are carried out: the next step need not make a new one.
     pub fn give_back(&mut self, mut actions: Vec<Action>) {
         actions.clear();
-        if self.out.is_empty() {
-            self.out = actions;
+        if self.ctx.out.is_empty() {
+            self.ctx.out = actions;
         }
     }
 
     /// The node's current session.
     pub fn session(&self) -> Option<SessionId> {
-        self.holder.as_ref().map(|h| h.id)
+        self.ctx.session()
     }
 
     /// How the node stands with its session; nothing while it has none.
     pub fn lease_phase(&self) -> Option<LeasePhase> {
-        self.holder
-            .as_ref()
-            .and_then(|h| h.lease.as_ref())
-            .map(|lease| lease.phase())
+        self.ctx.lease_phase()
     }
 
     /// What the node knows of the records.
     pub fn view(&self) -> &View {
-        &self.view
+        &self.ctx.view
     }
 
-    /// Shards without the owner that they should have.
+    /// Returns the number of shards without the owner that they should have.
     pub fn waiting(&self) -> Waiting {
-        let mut waiting = Waiting::default();
-        let mut blocked: Option<(&KeyspaceName, Option<UnservedReason>)> = None;
-        for (_, since) in self.acquire.waiting() {
-            waiting.held_elsewhere += 1;
-            waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(self.now.since(since));
-        }
-        for (id, seen) in self.view.shards.iter() {
-            let free = matches!(seen.record.ownership, Ownership::Free { .. });
-            if free && self.config.keyspaces.contains_key(&id.keyspace) {
-                waiting.unclaimed += 1;
-                waiting.unclaimed_for = waiting.unclaimed_for.max(self.now.since(seen.since));
-            }
-            let reason = || {
-                if blocked
-                    .as_ref()
-                    .is_none_or(|(known, _)| *known != &id.keyspace)
-                {
-                    let reason = members::blocked(&self.view, &id.keyspace);
-                    blocked = Some((&id.keyspace, reason));
-                }
-                blocked.and_then(|(_, reason)| reason)
-            };
-            if let Some(reason) = self.unserved_for_long(id, seen, reason) {
-                *waiting.unserved.entry(reason).or_default() += 1;
-            }
-        }
-        waiting
+        unserved::waiting(&self.ctx, &self.shards.retries)
     }
 
-    /// Returns why a shard has had no owner that serves it for longer than three ttl; `None` if it has one, or had lately.
-    pub(super) fn unserved_for_long(
-        &self,
-        id: &ShardId,
-        seen: &Versioned<ShardRecord>,
-        blocked: impl FnOnce() -> Option<UnservedReason>,
-    ) -> Option<UnservedReason> {
-        let owner = seen.record.owner().map(|owner| owner.session);
-        let over = owner.filter(|session| self.ended(*session));
-        let over = over.and_then(|session| self.view.sessions.seen(&session));
-        let since = over.map_or(seen.since, |session| seen.since.max(session.since));
-        let keyspace = self.view.keyspaces.get(&id.keyspace)?;
-        if keyspace.deleted || self.now < since + self.config.timing.ttl * 3 {
-            return None;
-        }
-        members::unserved(&seen.record, |session| self.ended(session), blocked)
+    /// Returns a node whose counters begin at given numbers, for model checkers. Its behaviour is the same from any beginning, but
+    /// for the fraction by which some waits are extended.
+    ///
+    /// A model checker has to recognize states that differ only in what was counted on the way. With beginnings that are far from
+    /// every other number it finds the counters in the hash of the node.
+    pub fn counting_from(config: Arc<NodeConfig>, from: Counters) -> Self {
+        let mut node = Self::new(config);
+        (node.ctx.ops, node.ctx.nonces) = (from.ops, from.nonces);
+        node.shards.run_count = from.runs;
+        node
+    }
+
+    /// Returns what the node will learn by asking for the revision of the store. [`Self::essence`] leaves it out.
+    pub fn listing(&self) -> Listing<'_> {
+        Listing::of(&self.ctx.progress)
+    }
+
+    /// Returns the node without the state that can no longer influence a decision, and without its [`Listing`]: two nodes with
+    /// the same essence do the same from now on, in `rendezvous` keyspaces on a store that keeps no leases and is never restored.
+    ///
+    /// Only to be compared, not to continue from.
+    pub fn essence(&self) -> Self {
+        model_support::essence(self)
     }
 
     fn handle(&mut self, event: Event) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
+        let shards = &mut self.shards;
         match event {
             Event::Tick => {
-                if let Life::Booting(boot) = &self.life
-                    && boot.is_fresh()
-                {
-                    self.advance_boot();
+                if matches!(cx.life, Life::Booting) && self.startup.boot.is_fresh() {
+                    self.advance_startup();
                 }
             }
             Event::Reply { op, reply } => self.on_reply(op, reply),
-            Event::Changed { changes, upto } => {
-                self.from_watch = true;
-                for (key, found) in changes {
-                    match found {
-                        Some(found) => self.learn(&key, found),
-                        None => {
-                            self.absent.insert(key);
-                        }
-                    }
-                }
-                self.view.revision = self.view.revision.max(upto);
-            }
-            Event::WatchGap => self.on_watch_gap(),
-            Event::Loaded(activation) => self.on_loaded(activation),
-            Event::CaughtUp(activation) => self.on_caught_up(activation),
+            Event::Changed { changes, upto } => cx.apply_changes(changes, upto),
+            Event::WatchGap => sync::on_watch_gap(cx),
+            Event::Loaded(id) => shards.on_loaded(cx, members, assignment, id),
+            Event::CaughtUp(id) => shards.on_caught_up(cx, members, assignment, id),
             Event::Frozen {
                 activation,
                 move_id,
-            } => self.on_frozen(activation, move_id),
-            Event::Sealed { activation, seal } => self.on_sealed(activation, seal),
-            Event::SealFailed { activation, error } => self.on_seal_failed(activation, error),
-            Event::LoadFailed { activation, error } => self.on_load_failed(activation, error),
-            Event::LoopEnded { activation, error } => self.on_run_ended(activation, error),
+            } => shards.on_frozen(cx, members, assignment, activation, move_id),
+            Event::Sealed { activation, seal } => shards.on_sealed(cx, activation, seal),
+            Event::SealFailed { activation, error } => {
+                shards.on_seal_failed(cx, activation, error);
+            }
+            Event::LoadFailed { activation, error } => {
+                shards.on_load_failed(cx, members, activation, error);
+            }
+            Event::LoopEnded { activation, error } => shards.on_run_ended(cx, activation, error),
             Event::Trouble {
                 activation,
                 trouble,
-            } => self.on_trouble(activation, trouble),
-            Event::Cost { activation, cost } => self.on_load_told(activation, cost),
-            Event::Drained(activation) => self.on_drained(activation),
-            Event::Hold(held) => self.hold(held),
-            Event::Progress(at) => self.progress = self.progress.max(at),
-            Event::Stop => self.begin_stop(),
+            } => shards.on_trouble(cx, members, assignment, activation, trouble),
+            Event::Cost { activation, cost } => shards.on_load_told(cx, activation, cost),
+            Event::Drained(id) => shards.on_drained(cx, members, id),
+            Event::Hold(held) => cx.hold(held),
+            Event::Progress(at) => self.session.progress = self.session.progress.max(at),
+            Event::Stop => shutdown::begin(&mut self.ctx, &mut self.startup, &mut self.leader),
         }
     }
 
     fn wake(&mut self, timer: Timer) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
         match timer {
-            Timer::Boot => self.resume_boot(),
-            Timer::Renew => self.renew(),
-            Timer::Lease => {}
-            Timer::SessionExpiry(session) => self.judge(session),
-            Timer::Stay(shard) => self.look_at(&shard),
+            Timer::Boot => {
+                self.startup.resume(cx);
+                self.advance_startup();
+            }
+            Timer::Renew => self.session.renew(cx, &self.shards),
+            Timer::Lease | Timer::Absent => {}
+            Timer::SessionExpiry(id) => {
+                let current = !cx.is_dated_back(id);
+                self.check_expiry(id, current);
+            }
+            Timer::Stay(id) => self.shards.look_at(cx, members, assignment, &id),
             Timer::Tick => self.on_tick(),
             Timer::Rebalance => {
-                self.assignments.all_stale();
-                self.look_at_all = true;
+                assignment.all_stale();
+                cx.scan_all = true;
             }
-            Timer::Acquire => self.retry_acquire(),
-            Timer::Absent => {}
-            Timer::Look => self.look_on(),
-            Timer::Restore => self.restore_lost(),
+            Timer::Acquire => self.shards.retries.retry_acquire(cx),
+            Timer::Look => self.shards.look_on(cx, members, assignment),
+            Timer::Restore => self.recovery.restore_lost(cx),
             Timer::OwnRecord => {
-                self.resolve_unsure();
-                self.apply_own_record();
+                self.startup.resolve_unsure(cx);
+                if rejoin::apply_own_record(cx, &self.shards) {
+                    shutdown::begin(&mut self.ctx, &mut self.startup, &mut self.leader);
+                }
             }
-            Timer::Lead => self.try_become_leader(),
-            Timer::PauseEnd => self.end_pause(),
-            Timer::Plan => self.plan(),
-            Timer::Stop => self.finish_stop(true),
-        }
-    }
-
-    /// Takes what a list, a watch or a write of our own says of a key into the view.
-    fn learn(&mut self, key: &Key, found: Found) {
-        let found = Found {
-            record: found.record.and_then(Record::stored),
-            ..found
-        };
-        // A damaged value has no rev: a late copy of one that was repaired looks like news. Only a read is believed.
-        if found.record.is_err()
-            && let Some(known) = self.view.version(key)
-        {
-            if known != found.version {
-                self.absent.insert(key.clone());
+            Timer::Lead => self.leader.try_become_leader(cx),
+            Timer::PauseEnd => {
+                if move_pause::end_pause(cx) {
+                    self.leader.plan_soon(cx);
+                }
             }
-            return;
-        }
-        self.tell_damage(key, &found);
-        let contradicts = self.view.contradicts(key, &found);
-        if self.view.apply(self.now, key, found) {
-            self.learned(key);
-        } else if contradicts {
-            // One of the two is of a history that is gone: only the store knows which.
-            self.absent.insert(key.clone());
-        } else if self.view.is_missing(key) && !self.is_being_read(key) {
-            // Late news of a key that is gone, most likely; but a write that was under way may have brought it back.
-            self.read(key.clone());
+            Timer::Plan => self.leader.plan(cx, members),
+            Timer::Stop => {
+                if matches!(cx.life, Life::Stopping) {
+                    // The limit of the stop: the node ends although some work or records are not in order.
+                    self.shards.cut_all(cx, Reason::NodeStopping);
+                    cx.stopped();
+                }
+            }
         }
     }
 
-    /// Takes what a read of the key itself, begun at `mark`, found into the view.
-    fn learn_read(&mut self, key: &Key, found: Found, mark: u64) {
-        if self.view.mark(key) != mark {
-            return self.learn(key, found);
-        }
-        self.tell_damage(key, &found);
-        if self.view.apply_read(self.now, key, found, mark) {
-            self.learned(key);
-        }
-    }
-
-    fn learned(&mut self, key: &Key) {
-        if !self.absent.is_empty() {
-            self.absent.remove(key);
-        }
-        self.dirty.insert(key.clone());
-    }
-
-    fn tell_damage(&mut self, key: &Key, found: &Found) {
-        if let Err(damage) = &found.record
-            && !damage.is_placeholder()
-            && self.view.version(key).as_ref() != Some(&found.version)
-        {
-            self.note(NodeEvent::RecordUnreadable {
-                key: key.clone(),
-                damage: damage.clone(),
-            });
-        }
-    }
-
-    /// Draws the conclusions from everything that changed in the view.
+    /// Evaluates everything that changed in the view.
     fn settle_changes(&mut self) {
         loop {
-            while let Some(key) = self.dirty.pop_first() {
+            while let Some(key) = self.ctx.changed.pop_first() {
                 self.on_changed(&key);
             }
-            // A look that is under way comes to its end first, portion by portion.
-            if !self.looking.is_empty() || !std::mem::take(&mut self.look_at_all) {
+            // A scan in progress ends first, portion by portion.
+            if !self.shards.to_scan.is_empty() || !std::mem::take(&mut self.ctx.scan_all) {
                 break;
             }
-            self.look_at_every_shard();
+            self.scan_shards();
         }
-        if matches!(self.life, Life::Booting(_)) {
-            self.advance_boot();
+        if matches!(self.ctx.life, Life::Booting) {
+            self.advance_startup();
         }
-        self.check_started();
-        self.finish_stop(false);
+        self.startup.check_started(&mut self.ctx, &self.shards);
+        if matches!(self.ctx.life, Life::Stopping) {
+            match shutdown::stop_state(&self.ctx, &self.shards, &self.session) {
+                StopState::Waiting => {}
+                StopState::Finished => self.ctx.stopped(),
+                StopState::Resign => self.ctx.resign_session(),
+            }
+        }
+    }
+
+    fn scan_shards(&mut self) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
+        self.shards.look_at_every_shard(cx, members, assignment);
     }
 
     fn on_changed(&mut self, key: &Key) {
+        let (cx, members, leader) = (&mut self.ctx, &self.membership, &mut self.leader);
         match key {
             Key::Cluster => {
-                if let Some(seen) = self.view.cluster.seen(&()) {
-                    self.longest = self.longest.max(seen.record.longest_ttl);
+                if let Some(seen) = cx.view.cluster.seen(&()) {
+                    cx.longest = cx.longest.max(seen.record.longest_ttl);
                     let record = Arc::clone(&seen.record);
-                    self.apply_cluster(&record);
+                    move_pause::apply_cluster(cx, &record);
                 }
-                self.plan_soon();
+                leader.plan_soon(cx);
             }
-            Key::Leader => self.look_at_leader(),
-            Key::Session(id) => {
-                self.note_peer_alive(*id);
-                self.on_session_changed(*id);
-                let session = self.view.sessions.get(id);
-                if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
-                    // Moves that have loaded leave room for others.
-                    self.plan_soon();
-                }
-            }
+            Key::Leader => leader.look_at_leader(cx, members),
+            Key::Session(id) => self.on_session_record(*id),
             Key::Node(name) => {
-                if *name == self.config.name
-                    && let Some(record) = self.view.nodes.get(name)
-                {
-                    let other = self.mode != record.mode;
-                    self.mode = record.mode.clone();
-                    self.cordoned = record.cordoned;
-                    self.timers.set_sooner(Timer::OwnRecord, self.now);
-                    if other && matches!(self.life, Life::Running) {
-                        let mode = self.mode.clone();
-                        self.note(NodeEvent::ModeChanged { mode });
-                    }
+                if *name == cx.config.name {
+                    cx.note_own_node();
                 }
                 self.refresh_members();
-                // A cordon changes no member, and a plan nevertheless.
-                self.plan_soon();
+                // A cordon changes no member, but it changes plans.
+                self.leader.plan_soon(&mut self.ctx);
             }
             Key::Keyspace(name) => {
-                if let Some(record) = self.view.keyspaces.get(name) {
-                    let known = self.generations.entry(name.clone()).or_default();
-                    *known = (*known).max(record.generation);
-                }
-                self.assignments.stale(name);
-                self.look_at_all = true;
-                self.look_at_leader();
-                self.plan_soon();
+                self.recovery.note_keyspace(cx, name);
+                self.assignment.stale(name);
+                cx.scan_all = true;
+                leader.look_at_leader(cx, members);
+                leader.plan_soon(cx);
             }
-            Key::Shard(id) => {
-                self.restore_later(id);
-                self.tell_owner(id);
-                self.plan_soon();
-                if self.mode == NodeMode::Draining {
-                    let soon = self.now + self.config.timing.renew_retry_interval;
-                    self.timers.set_sooner(Timer::OwnRecord, soon);
+            Key::Shard(id) => self.on_shard_record(id),
+        }
+    }
+
+    fn on_shard_record(&mut self, id: &ShardId) {
+        let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
+        cx.restore_later(id);
+        if let Some(record) = cx.view.shards.seen(id).map(|seen| Arc::clone(&seen.record)) {
+            self.recovery.note_epoch(id, record.epoch);
+            self.leader.note_plan(record.plan);
+            self.shards.note_epoch(id, record.epoch);
+            cx.publish_shard(id, &record);
+        }
+        self.leader.plan_soon(cx);
+        if cx.own_node.mode == NodeMode::Draining {
+            let soon = cx.now + cx.config.timing.renew_retry_interval;
+            cx.timers.set_sooner(Timer::OwnRecord, soon);
+        }
+        if assignment.depends_on_shards(&id.keyspace) {
+            assignment.stale(&id.keyspace);
+            cx.scan_all = true;
+        }
+        self.shards.look_at(cx, members, assignment, id);
+    }
+
+    fn on_session_record(&mut self, id: SessionId) {
+        let cx = &mut self.ctx;
+        self.startup.note_peer_alive(cx, id);
+        let record = cx.view.sessions.get(&id);
+        let gone = record.is_none_or(|record| record.ended.is_some());
+        if let Some(record) = record {
+            cx.longest = cx.longest.max(record.ttl);
+            if record.role == Role::Router {
+                // Shards that freeze may have waited for this router.
+                let leaving = self.shards.leaving.iter();
+                leaving.for_each(|shard| cx.changed.insert(Key::Shard(shard.clone())));
+            }
+        }
+        if cx.my_session().is_some_and(|own| own.id == id) {
+            let change = self.session.on_own_record(cx);
+            self.on_session_change(change);
+        } else if matches!(cx.life, Life::Running) {
+            self.membership.watch_session(cx, id);
+        }
+        let cx = &mut self.ctx;
+        if gone {
+            self.leader.look_at_leader(cx, &self.membership);
+            // The shards of the ended session are free now, whether or not it was a member.
+            self.assignment.all_stale();
+            cx.scan_all = true;
+        }
+        self.refresh_members();
+        let session = self.ctx.view.sessions.get(&id);
+        if session.is_some_and(|s| s.role == Role::Node && !s.held.is_empty()) {
+            // Moves that have loaded leave room for others.
+            self.leader.plan_soon(&mut self.ctx);
+        }
+    }
+
+    /// Applies a change of the session to the other parts.
+    fn on_session_change(&mut self, change: Option<SessionChange>) {
+        let cx = &mut self.ctx;
+        match change {
+            None => {}
+            Some(SessionChange::Lease(phase)) => {
+                self.leader.look_at_leader(cx, &self.membership);
+                if phase == LeasePhase::Detached {
+                    self.shards.cut_all(cx, Reason::LeaseLost);
                 }
-                if self.assignments.depends_on_shards(&id.keyspace) {
-                    self.assignments.stale(&id.keyspace);
-                    self.look_at_all = true;
+                if phase == LeasePhase::Attached {
+                    // Observations of other processes during the outage prove nothing.
+                    self.membership.trust_from(cx.now);
+                    self.startup.restart_peers(cx.now);
+                    cx.scan_all = true;
                 }
-                self.look_at(id);
+            }
+            Some(SessionChange::Over(reason)) => {
+                let Some(own) = cx.own.take() else { return };
+                self.shards.cut_all(cx, reason);
+                self.leader.stop_leading(cx);
+                cx.timers.clear(&Timer::Renew);
+                cx.timers.clear(&Timer::Lease);
+                let session = own.id;
+                cx.note(NodeEvent::SessionLost { session, reason });
+                if matches!(cx.life, Life::Running | Life::Booting) {
+                    self.startup.begin(cx, cx.now);
+                }
+                self.refresh_members();
             }
         }
     }
 
-    fn tell_owner(&mut self, id: &ShardId) {
-        let Some(record) = self.view.shards.get(id) else {
+    fn check_expiry(&mut self, id: SessionId, is_current: bool) {
+        if self.membership.check_expiry(&mut self.ctx, id, is_current) {
+            self.assignment.all_stale();
+        }
+    }
+
+    /// Derives the members of each keyspace. If they changed, so do all assignments.
+    fn refresh_members(&mut self) {
+        let cx = &mut self.ctx;
+        let Some(changed) = self.membership.refresh(cx) else {
             return;
         };
-        let generation = record.epoch.generation();
-        match self.generations.get_mut(&id.keyspace) {
-            Some(known) => *known = (*known).max(generation),
-            None => {
-                self.generations.insert(id.keyspace.clone(), generation);
-            }
+        self.leader.plan_soon(cx);
+        if changed.is_empty() {
+            return;
         }
-        self.lead.highest = self.lead.highest.max(record.plan);
-        match self.shards.get_mut(id) {
-            Some(stay) => stay.highest = stay.highest.max(record.epoch),
-            None => {
-                let stay = self.shards.entry(id.clone()).or_default();
-                stay.highest = record.epoch;
-            }
+        for keyspace in changed {
+            self.assignment.new_ranking(&keyspace);
+            self.assignment.stale(&keyspace);
         }
-        let serving = matches!(
-            record.ownership,
-            Ownership::Owned { serving: true, .. }
-                | Ownership::Warming { .. }
-                | Ownership::Freezing { .. }
-        );
-        let owner = record.owner().cloned();
-        self.out.push(Action::Seen {
-            shard: id.clone(),
-            owner,
-            epoch: record.epoch,
-            serving,
-            moving: record.ownership.moving().map(|(mv, phase)| (mv.id, phase)),
-            rev: record.head.rev,
-        });
+        cx.scan_all = true;
+        let settled = cx.now + cx.config.timing.assignment_settle_time;
+        cx.timers.set(Timer::Rebalance, settled);
+    }
+
+    fn advance_startup(&mut self) {
+        let (cx, recovery) = (&mut self.ctx, &mut self.recovery);
+        let session = &mut self.session;
+        match self
+            .startup
+            .advance_boot(cx, session, &self.membership, recovery)
+        {
+            None => {}
+            Some(StartupEnd::Registered) => self.begin_running(),
+            Some(StartupEnd::Refused(refusal)) => self.refuse(refusal),
+        }
+    }
+
+    fn begin_running(&mut self) {
+        self.startup.finish(&mut self.ctx);
+        self.membership.trust_from(self.ctx.now);
+        self.refresh_members();
+        self.membership.judge_everyone(&mut self.ctx);
+        if std::mem::take(&mut self.ctx.progress.relist) {
+            self.ctx.list();
+        }
+        self.scan_shards();
+        self.leader.look_at_leader(&mut self.ctx, &self.membership);
+        self.startup.begin_ready(&mut self.ctx);
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.resign_session();
-        self.life = Life::Over;
-        self.out.push(Action::Refused(refusal));
+        self.ctx.resign_session();
+        self.ctx.life = Life::Over;
+        self.startup.boot = Boot::default();
+        self.ctx.out.push(Action::Refused(refusal));
     }
 
-    fn note(&mut self, note: NodeEvent) {
-        self.out.push(Action::Report(note));
+    /// Checks everything, so that no decision depends on a message that may have been lost.
+    fn on_tick(&mut self) {
+        let cx = &mut self.ctx;
+        let next = cx.now + cx.config.timing.tick_interval;
+        cx.timers.set(Timer::Tick, next);
+        if !matches!(cx.life, Life::Running | Life::Stopping) {
+            return;
+        }
+        sync::check_progress(cx);
+        self.recovery.keep_name(cx);
+        self.recovery.keep_cluster(cx);
+        cx.ask_after_neighbours();
+        self.leader.look_at_leader(cx, &self.membership);
+        self.leader.plan_soon(cx);
+        cx.read(Key::Node(cx.config.name.clone()));
+        for name in Arc::clone(&cx.config).keyspaces.keys() {
+            cx.read(Key::Keyspace(name.clone()));
+        }
+        self.shards.read_doubtful(cx);
+        self.assignment.all_stale();
+        self.shards.retries.renew_retries(cx);
+        cx.timers.set_sooner(Timer::Restore, cx.now);
+        cx.timers.set_sooner(Timer::OwnRecord, cx.now);
+        if self.membership.is_first_member(cx) {
+            sync::sweep(cx);
+        }
+        cx.scan_all = true;
     }
 
-    fn tell(
-        &mut self,
-        shard: &ShardId,
-        step: ShardStep,
-        epoch: crate::ids::Epoch,
-        reason: Reason,
-        to: Option<NodeName>,
-    ) {
-        let from = self
-            .view
-            .shards
-            .get(shard)
-            .and_then(|r| r.history.last())
-            .and_then(|p| p.from.clone());
-        let session = self.session().unwrap_or(SessionId(self.config.entropy));
-        let transition = ShardEvent {
-            time: self.now,
-            shard: shard.clone(),
-            step,
-            from,
-            to,
-            epoch,
-            session,
-            reason,
-        };
-        self.note(NodeEvent::Shard(transition));
-    }
-
-    fn nonce(&mut self) -> Nonce {
-        self.nonces += 1;
-        Nonce {
-            writer: SessionId(self.config.entropy),
-            n: self.nonces,
+    /// Closes everything, forgets all records, and waits for raised generations: the store was replaced or restored.
+    fn on_store_replaced(&mut self, problem: String) {
+        let cx = &mut self.ctx;
+        if cx.store_replaced.is_some() {
+            return;
+        }
+        cx.note(NodeEvent::StoreReplaced { problem });
+        let keyspaces = cx.view.keyspaces.iter();
+        let generations = keyspaces.map(|(name, k)| (name.clone(), k.record.generation));
+        cx.store_replaced = Some(generations.collect());
+        self.shards.cut_all(cx, Reason::StoreReplaced);
+        self.leader.stop_leading(cx);
+        cx.own = None;
+        // Replies of the former store must not get into the new view.
+        cx.requests.clear();
+        // A generation whose draw is in progress is not confirmed any more. A drawn one may be drawn again in this store.
+        self.recovery.drawn.clear();
+        self.shards.forget_writes();
+        cx.timers.clear(&Timer::Renew);
+        cx.timers.clear(&Timer::Lease);
+        cx.view = View::new(cx.config.rules);
+        cx.progress.asked_at = Revision(0);
+        if !matches!(cx.life, Life::Stopping) {
+            let at = cx.now + cx.config.timing.renew_interval;
+            self.startup.begin(cx, at);
         }
     }
 
-    fn timing(&self) -> Timing {
-        self.config.timing.clone()
+    fn on_reply(&mut self, op: OpId, reply: Reply) {
+        let cx = &mut self.ctx;
+        let Some(pending) = cx.requests.remove(op) else {
+            return;
+        };
+        cx.progress.count_write(&reply);
+        match pending {
+            Pending::Put(write) => match on_put(cx, &mut self.leader, write, reply) {
+                PutResult::Settled(settled) => self.settled(settled),
+                PutResult::Denied(refusal) => self.refuse(refusal),
+            },
+            Pending::ReadBack {
+                write,
+                mark,
+                unknown,
+            } => {
+                let recovery = &mut self.recovery;
+                let settled = on_read_back(cx, recovery, write, mark, unknown, reply);
+                self.settled(settled);
+            }
+            Pending::Read { key, mark } => {
+                if let Some(id) = on_read(cx, &mut self.recovery, key, mark, reply) {
+                    self.check_expiry(id, true);
+                }
+            }
+            Pending::Delete { key, mark } => match reply {
+                Reply::Won(_) => {
+                    cx.note(NodeEvent::TombstoneRemoved { key: key.clone() });
+                    learn_missing(cx, &mut self.recovery, key, mark);
+                }
+                Reply::Failed(failure) => {
+                    let error = failure.text().to_owned();
+                    cx.note(NodeEvent::GcFailed { key, error });
+                }
+                _ => {}
+            },
+            Pending::List { asked_at, begun } => self.on_list(asked_at, begun, reply),
+            Pending::Revision { asked_at } => {
+                if let Reply::Revision(revision) = reply
+                    && let Some(problem) = cx.progress.on_revision(revision, asked_at)
+                {
+                    self.on_store_replaced(problem);
+                }
+            }
+            Pending::CreateSession { nonce, sent } => {
+                match self.session.on_created(cx, nonce, sent, &reply) {
+                    None => {}
+                    Some(false) => self.session_not_created(&reply),
+                    Some(true) => {
+                        let members = &mut self.membership;
+                        self.startup.on_boot_settled(cx, members, Settled::Done);
+                    }
+                }
+            }
+            Pending::AskLease { id, purpose } => {
+                let waited = self.startup.has_waited_for(cx, id);
+                match on_lease_checked(cx, id, &purpose, &reply, waited) {
+                    LeaseCheck::Settled(outcome) => self.settled(Some((purpose, outcome))),
+                    LeaseCheck::Writing => {}
+                    LeaseCheck::NameInUse => self.refuse(Refusal::NameInUse { session: id }),
+                }
+            }
+            Pending::Renew { id, .. }
+            | Pending::ReadSession { id }
+            | Pending::Grant { id, .. }
+            | Pending::KeepAlive { id, .. }
+                if cx.session() != Some(id) => {}
+            Pending::Renew {
+                nonce,
+                sent,
+                record,
+                ..
+            } => {
+                let change = self.session.on_renewed(cx, nonce, sent, record, reply);
+                self.on_session_change(change);
+            }
+            Pending::ReadSession { .. } => {
+                let change = self.session.on_session_read(cx, reply);
+                self.on_session_change(change);
+            }
+            Pending::Grant { sent, .. } => {
+                if !self.session.on_lease_created(cx, sent, &reply) {
+                    self.session_not_created(&reply);
+                }
+            }
+            Pending::KeepAlive { sent, .. } => {
+                let change = self.session.on_kept(cx, sent, reply);
+                self.on_session_change(change);
+            }
+        }
     }
 
-    /// A time after `wait` from now, stretched by up to a quarter so that nodes do not act in step.
-    fn later(&self, wait: std::time::Duration) -> Time {
-        let jitter = crate::hash::mix(self.config.entropy as u64 ^ self.ops) % 256;
-        self.now + wait + wait * u32::try_from(jitter).unwrap_or(0) / 1024
+    fn on_list(&mut self, asked_at: Revision, begun: Time, reply: Reply) {
+        let Reply::Listed(listed) = reply else {
+            return self.on_list_failed(&reply);
+        };
+        if let Some(problem) = sync::listing_problem(&self.ctx, &listed, asked_at) {
+            self.on_store_replaced(problem);
+        }
+        let cx = &mut self.ctx;
+        sync::apply_listing(cx, listed.revision, listed.entries, begun);
+        if matches!(cx.life, Life::Booting) {
+            let members = &mut self.membership;
+            self.startup.boot_listed(cx, members, listed.store);
+        } else if std::mem::take(&mut cx.progress.relist) {
+            cx.list();
+        }
+    }
+
+    fn on_list_failed(&mut self, reply: &Reply) {
+        let cx = &mut self.ctx;
+        if !matches!(cx.life, Life::Booting) {
+            cx.progress.relist = true;
+            let again = cx.later(cx.config.timing.renew_interval);
+            return cx.timers.set_sooner(Timer::Tick, again);
+        }
+        let members = &mut self.membership;
+        if let Some(refusal) = self.startup.boot_list_failed(cx, members, reply) {
+            self.refuse(refusal);
+        }
+    }
+
+    fn session_not_created(&mut self, reply: &Reply) {
+        let (cx, members) = (&mut self.ctx, &mut self.membership);
+        if let Some(refusal) = self.startup.session_not_created(cx, members, reply) {
+            self.refuse(refusal);
+        }
+    }
+
+    /// Passes the outcome of a write to the part that made it.
+    fn settled(&mut self, settled: Option<SettledWrite>) {
+        let Some((purpose, outcome)) = settled else {
+            return;
+        };
+        let (cx, members) = (&mut self.ctx, &mut self.membership);
+        match purpose {
+            WritePurpose::Boot => self.startup.on_boot_settled(cx, members, outcome),
+            WritePurpose::ExpireSession(id) => members.on_expiry_settled(cx, id, &outcome),
+            WritePurpose::Stay(id) => {
+                self.shards
+                    .on_stay_settled(cx, &mut self.assignment, id, outcome);
+            }
+            WritePurpose::Generation(name) => {
+                self.recovery.on_generation_drawn(cx, &name, &outcome);
+                self.recovery.on_restore_settled(cx, outcome);
+            }
+            WritePurpose::BootGeneration(name) => {
+                self.recovery.on_generation_drawn(cx, &name, &outcome);
+                self.startup.on_boot_settled(cx, members, outcome);
+            }
+            WritePurpose::Keyspace | WritePurpose::Restore => {
+                self.recovery.on_restore_settled(cx, outcome);
+            }
+            WritePurpose::Resign => shutdown::on_resigned(cx, &mut self.session, &outcome),
+            WritePurpose::Lead => self.leader.on_stood(cx, members, outcome),
+            WritePurpose::Plan(id) => self.leader.on_planned(cx, &id, outcome),
+            WritePurpose::OwnRecord => {
+                cx.on_around_settled(matches!(outcome, Settled::Failed { .. }));
+            }
+            WritePurpose::Unimportant => {}
+        }
     }
 }

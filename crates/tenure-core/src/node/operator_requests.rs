@@ -7,38 +7,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, NodeName, ShardId};
+use crate::ids::{KeyspaceName, ShardId};
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::members;
-use crate::plan::{Decision, NodeState, Plan, PlanRules};
+use crate::plan::{Decision, Plan, PlanRules};
 use crate::reason::Reason;
 use crate::record::{KeyspaceRecord, Ownership, Record, ShardRecord};
 
-use super::Node;
+use super::context::Ctx;
+use super::election::Leader;
 use super::plan_writer::PlanUpdate;
 use super::store_requests::{Pending, WritePurpose};
 
-impl Node {
+impl Leader {
     /// What the wishes of operators come to.
-    pub(super) fn granted(&self, keyspace: &KeyspaceName) -> Vec<(ShardId, PlanUpdate)> {
-        let all = self.view.shards.iter();
+    pub(super) fn granted(&self, cx: &Ctx, keyspace: &KeyspaceName) -> Vec<(ShardId, PlanUpdate)> {
+        let all = cx.view.shards.iter();
         let wished =
             all.filter(|(id, seen)| id.keyspace == *keyspace && seen.record.move_request.is_some());
         wished
-            .filter_map(|(id, seen)| Some((id.clone(), self.grant(id, &seen.record)?)))
+            .filter_map(|(id, seen)| Some((id.clone(), self.grant(cx, id, &seen.record)?)))
             .collect()
     }
 
-    fn grant(&self, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
+    fn grant(&self, cx: &Ctx, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
         let to = record.move_request.clone()?;
-        if self.is_writing(id) || self.are_moves_paused() || record.ownership.moving().is_some() {
+        if self.is_writing(cx, id)
+            || cx.pause.is_active(cx.now)
+            || record.ownership.moving().is_some()
+        {
             return None;
         }
-        if !self.takes_shards(&to, &id.keyspace) {
+        if !cx.takes_shards(&to, &id.keyspace) {
             return Some(PlanUpdate::DropRequest);
         }
-        let owner = record.owner().filter(|o| !self.ended(o.session));
+        let owner = record.owner().filter(|o| !cx.ended(o.session));
         match (owner, &record.ownership) {
             (Some(owner), _) if owner.node == to => Some(PlanUpdate::DropRequest),
             (Some(_), Ownership::Owned { serving: true, .. }) => {
@@ -49,15 +52,9 @@ impl Node {
         }
     }
 
-    /// Whether a node is there and may be given shards of a keyspace.
-    fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
-        let node = members::participant(&self.view, name, keyspace);
-        node.is_some_and(|node| node.state == NodeState::Active)
-    }
-
     /// By which rules to plan: while an operator wants a keyspace evened out, without waiting for anything to come to rest.
-    pub(super) fn hurried(&self, keyspace: &KeyspaceName, rules: PlanRules) -> PlanRules {
-        let record = self.view.keyspaces.get(keyspace);
+    pub(super) fn hurried(&self, cx: &Ctx, keyspace: &KeyspaceName, rules: PlanRules) -> PlanRules {
+        let record = cx.view.keyspaces.get(keyspace);
         match record.is_some_and(|k| k.rebalance) {
             true => rules.promptly(),
             false => rules,
@@ -65,31 +62,29 @@ impl Node {
     }
 
     /// Takes the wish for an even keyspace away, once nothing is left to move.
-    pub(super) fn note_even(&mut self, keyspace: &KeyspaceName, planned: &Plan) {
-        let Some(seen) = self.view.keyspaces.seen(keyspace).cloned() else {
+    pub(super) fn note_even(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName, planned: &Plan) {
+        let Some(seen) = cx.view.keyspaces.seen(keyspace).cloned() else {
             return;
         };
         let moves = |d: &Decision| matches!(d, Decision::Move { .. });
         let key = Key::Keyspace(keyspace.clone());
-        let writes = self
-            .pending
-            .values()
-            .any(|p| matches!(p, Pending::Put { key: k, .. } | Pending::ReadBack { key: k, .. } if *k == key));
+        let in_progress = |p: &Pending| p.as_write().is_some_and(|write| write.key == key);
+        let writes = cx.requests.values().any(in_progress);
         if !seen.record.rebalance
             || writes
             || planned.put_off.is_some()
             || planned.actions().any(moves)
-            || self.moves_under_way(keyspace)
+            || self.moves_under_way(cx, keyspace)
         {
             return;
         }
         let record = KeyspaceRecord {
-            head: seen.record.head.next(self.nonce()),
+            head: seen.record.head.next(cx.nonce()),
             rebalance: false,
             ..(*seen.record).clone()
         };
         let record = Record::Keyspace(Arc::new(record));
-        self.put(
+        cx.put(
             key,
             Expect::Version(seen.version),
             record,
@@ -97,11 +92,11 @@ impl Node {
         );
     }
 
-    fn moves_under_way(&self, keyspace: &KeyspaceName) -> bool {
-        let mut all = self.view.shards.iter();
+    fn moves_under_way(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+        let mut all = cx.view.shards.iter();
         all.any(|(id, seen)| {
             let moving = seen.record.ownership.moving().is_some();
-            id.keyspace == *keyspace && (moving || self.is_writing(id))
+            id.keyspace == *keyspace && (moving || self.is_writing(cx, id))
         })
     }
 }

@@ -12,19 +12,20 @@ use crate::assign::{Member, Ranking};
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::{Expect, StoreFailure};
-use crate::members::{self, Participant};
-use crate::ownership::{self, Facts, Transition, Writer};
+use crate::members::Participant;
+use crate::ownership::{Facts, Transition, Writer};
 use crate::plan::{
     Decision, Live, NodeState, Plan, PlanNode, PlanRules, PlanView, PlannerMemory, plan, plan_with,
 };
 use crate::reason::Reason;
-use crate::record::{
-    AssignedBy, Move, MovePhase, Owner, Ownership, PlanId, Record, SessionRecord, ShardRecord,
-};
+use crate::record::{AssignedBy, Move, MovePhase, Owner, Ownership, PlanId, Record, ShardRecord};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
+use crate::{members, ownership};
 
-use super::Node;
+use super::context::Ctx;
+use super::election::Leader;
+use super::membership::Membership;
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
 
@@ -188,62 +189,61 @@ struct Count {
     swept: Vec<Key>,
 }
 
-impl Node {
+impl Leader {
     /// Plans at once after a pause, else before long: what comes together is planned together.
-    pub(super) fn plan_soon(&mut self) {
-        let Some(planning) = &self.lead.planning else {
+    pub(super) fn plan_soon(&mut self, cx: &mut Ctx) {
+        let Some(planning) = &self.planning else {
             return;
         };
         let last = planning.planned;
-        let shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
-        let wait = (self.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
-        self.timers
-            .set_sooner(Timer::Plan, self.now.max(last + wait));
+        let shards = u32::try_from(cx.view.shards.len()).unwrap_or(u32::MAX);
+        let wait = (cx.config.timing.ttl / 200).min(SOON) + Duration::from_micros(4) * shards;
+        cx.timers.set_sooner(Timer::Plan, cx.now.max(last + wait));
     }
 
     /// Plans for every keyspace that a leader plans for.
-    pub(super) fn plan(&mut self) {
-        if !self.leads() {
-            return self.look_at_leader();
+    pub(super) fn plan(&mut self, cx: &mut Ctx, membership: &Membership) {
+        if !self.leads(cx) {
+            return self.look_at_leader(cx, membership);
         }
-        if let Some(planning) = &mut self.lead.planning {
-            planning.planned = self.now;
+        if let Some(planning) = &mut self.planning {
+            planning.planned = cx.now;
         }
-        let coordinated = self
+        let coordinated = cx
             .view
             .keyspaces
             .iter()
             .filter(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted);
         let names: Vec<KeyspaceName> = coordinated.map(|(name, _)| name.clone()).collect();
         for name in names {
-            self.plan_keyspace(&name);
+            self.plan_keyspace(cx, &name);
         }
     }
 
-    fn plan_keyspace(&mut self, keyspace: &KeyspaceName) {
-        let Some(rules) = self.plan_rules(keyspace) else {
+    fn plan_keyspace(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName) {
+        let Some(rules) = self.plan_rules(cx, keyspace) else {
             return;
         };
-        let rules = self.hurried(keyspace, rules);
-        let Some(view) = self.plan_view(keyspace, &rules) else {
+        let rules = self.hurried(cx, keyspace, rules);
+        let Some(view) = self.plan_view(cx, keyspace, &rules) else {
             return;
         };
-        let planned = match &self.config.policy {
-            Some(policy) => plan_with(&view, &rules, policy.as_policy(), self.now),
-            None => plan(&view, &rules, self.now),
+        let planned = match &cx.config.policy {
+            Some(policy) => plan_with(&view, &rules, policy.as_policy(), cx.now),
+            None => plan(&view, &rules, cx.now),
         };
         if let Some(at) = planned.look_again {
-            self.timers.set_sooner(Timer::Plan, at.max(self.now));
+            cx.timers.set_sooner(Timer::Plan, at.max(cx.now));
         }
         let problems = planned.problems.iter().map(ToString::to_string);
-        self.tell_problems(keyspace, problems.collect());
-        self.carry_out(keyspace, &view, &planned);
-        self.note_even(keyspace, &planned);
+        self.tell_problems(cx, keyspace, problems.collect());
+        self.carry_out(cx, keyspace, &view, &planned);
+        self.note_even(cx, keyspace, &planned);
     }
 
     /// Says what the planner had to work around, once for as long as it lasts.
-    fn tell_problems(&mut self, keyspace: &KeyspaceName, problems: BTreeSet<String>) {
-        let Some(planning) = &mut self.lead.planning else {
+    fn tell_problems(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName, problems: BTreeSet<String>) {
+        let Some(planning) = &mut self.planning else {
             return;
         };
         let told = planning.told.entry(keyspace.clone()).or_default();
@@ -251,83 +251,86 @@ impl Node {
         *told = problems;
         for problem in news {
             let keyspace = keyspace.clone();
-            self.note(NodeEvent::PlanProblem { keyspace, problem });
+            cx.note(NodeEvent::PlanProblem { keyspace, problem });
         }
     }
 
-    fn plan_rules(&mut self, keyspace: &KeyspaceName) -> Option<PlanRules> {
-        let mut settings = self.view.keyspaces.get(keyspace)?.planning.settings();
+    fn plan_rules(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName) -> Option<PlanRules> {
+        let mut settings = cx.view.keyspaces.get(keyspace)?.planning.settings();
         // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
         // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
-        let ttl = self.config.timing.ttl;
-        if self.now.since(self.registered) < ttl {
+        let ttl = cx.config.timing.ttl;
+        let registered = cx.own.as_ref().map_or(Time::ZERO, |own| own.registered);
+        if cx.now.since(registered) < ttl {
             settings.failover_after = settings.failover_after.max(ttl);
-            self.timers.set_sooner(Timer::Plan, self.registered + ttl);
+            cx.timers.set_sooner(Timer::Plan, registered + ttl);
         }
         match settings.check() {
             Ok(rules) => Some(rules),
             Err(problems) => {
                 let all = problems.iter().map(ToString::to_string);
-                self.tell_problems(keyspace, all.collect());
+                self.tell_problems(cx, keyspace, all.collect());
                 None
             }
         }
     }
 
-    fn plan_view(&mut self, keyspace: &KeyspaceName, rules: &PlanRules) -> Option<PlanView> {
-        let mut planning = self.lead.planning.take()?;
-        let now = self.now;
+    fn plan_view(
+        &mut self,
+        cx: &mut Ctx,
+        keyspace: &KeyspaceName,
+        rules: &PlanRules,
+    ) -> Option<PlanView> {
+        let mut planning = self.planning.take()?;
+        let now = cx.now;
         planning.moved.retain(|id, at| {
             id.keyspace != *keyspace
-                || (now.since(*at) < rules.cool_down && self.view.shards.get(id).is_some())
+                || (now.since(*at) < rules.cool_down && cx.view.shards.get(id).is_some())
         });
-        let view = &self.view;
+        let view = &cx.view;
         planning
             .tried
             .retain(|id, tried| view.shards.get(id).is_some_and(|r| r.epoch == tried.epoch));
         let mut memory = Remembered {
             planning: &mut planning,
             now,
-            memory: self.config.timing.ttl * MEMORY,
+            memory: cx.config.timing.ttl * MEMORY,
         };
-        let ended = |session| self.ended(session);
-        let view = Live::new(&self.view, &ended).plan_view(keyspace, &mut memory);
-        self.lead.planning = Some(planning);
+        let ended = |session| cx.ended(session);
+        let view = Live::new(&cx.view, &ended).plan_view(keyspace, &mut memory);
+        self.planning = Some(planning);
         view.ok()
     }
 
-    pub(super) fn present(
-        &self,
-        name: &NodeName,
-        keyspace: &KeyspaceName,
-    ) -> Option<(SessionId, &SessionRecord)> {
-        let node = members::participant(&self.view, name, keyspace)?;
-        Some((node.session, node.record))
-    }
-
     /// Writes what was decided; what does not fit any more is decided anew when that is seen.
-    fn carry_out(&mut self, keyspace: &KeyspaceName, view: &PlanView, planned: &Plan) {
+    fn carry_out(
+        &mut self,
+        cx: &mut Ctx,
+        keyspace: &KeyspaceName,
+        view: &PlanView,
+        planned: &Plan,
+    ) {
         let mut words: Vec<(ShardId, PlanUpdate, bool)> = Vec::new();
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
-        for (id, word) in self.granted(keyspace) {
+        for (id, word) in self.granted(cx, keyspace) {
             count.moved += usize::from(matches!(word, PlanUpdate::Move(..)));
             decided.insert(id.clone());
             words.push((id, word, false));
         }
         for decision in planned.actions() {
             if words.len() >= MAX_UPDATES {
-                self.plan_soon();
+                self.plan_soon(cx);
                 break;
             }
             let id = view.shard_id(decision.shard());
             if !decided.insert(id.clone()) {
                 continue;
             }
-            let Some(record) = self.view.shards.get(&id).cloned() else {
+            let Some(record) = cx.view.shards.get(&id).cloned() else {
                 continue;
             };
-            let Some(word) = self.word(&id, &record, view, planned, decision) else {
+            let Some(word) = self.word(cx, &id, &record, view, planned, decision) else {
                 continue;
             };
             match decision {
@@ -335,41 +338,42 @@ impl Node {
                 Decision::Intend { .. } => count.intended += 1,
                 _ => count.cancelled += 1,
             }
-            let swept = self.names_departed(&record, keyspace);
+            let swept = cx.names_departed(&record, keyspace);
             if swept {
                 count.swept.push(Key::Shard(id.clone()));
             }
             words.push((id, word, swept));
         }
-        let all = self.view.shards.iter();
+        let all = cx.view.shards.iter();
         for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
             let stale = matches!(seen.record.ownership, Ownership::Free { .. })
-                && self.names_departed(&seen.record, keyspace)
+                && cx.names_departed(&seen.record, keyspace)
                 && !decided.contains(id)
-                && !self.is_writing(id);
+                && !self.is_writing(cx, id);
             if stale {
                 count.swept.push(Key::Shard(id.clone()));
                 words.push((id.clone(), PlanUpdate::Assign(None), true));
             }
         }
-        self.write_plan(keyspace, view, planned, words, count);
+        self.write_plan(cx, keyspace, view, planned, words, count);
     }
 
     /// What to write for a decision; nothing if it stands there, is being written, or has to wait.
     fn word(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         record: &ShardRecord,
         view: &PlanView,
         planned: &Plan,
         decision: &Decision,
     ) -> Option<PlanUpdate> {
-        if self.is_writing(id) {
+        if self.is_writing(cx, id) {
             return None;
         }
-        let owner = record.owner().filter(|o| !self.ended(o.session));
+        let owner = record.owner().filter(|o| !cx.ended(o.session));
         let moving = record.ownership.moving();
-        let comes = |mv: &Move| !self.ended(mv.to.session);
+        let comes = |mv: &Move| !cx.ended(mv.to.session);
         if moving.is_some_and(|(mv, phase)| phase == MovePhase::Sealed && comes(mv)) {
             // Its successor is about to take it, whatever became of its owner.
             return None;
@@ -377,14 +381,14 @@ impl Node {
         let word = match decision {
             Decision::Intend { to, .. } | Decision::Move { to, .. } => {
                 let more = planned.more_to.binary_search(to).is_ok();
-                let to = self.able(id, record, &id.keyspace, view.node(*to).name.clone())?;
+                let to = self.able(cx, id, record, &id.keyspace, view.node(*to).name.clone())?;
                 let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
                 match owner {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
-                    Some(_) if serving && self.are_moves_paused() => return None,
+                    Some(_) if serving && cx.pause.is_active(cx.now) => return None,
                     // Who stops moves what it has by itself, and has shut its gate once it has given that up.
-                    Some(owner) if serving && self.is_stopping(owner.session) => return None,
+                    Some(owner) if serving && cx.is_stopping(owner.session) => return None,
                     Some(_) if serving => PlanUpdate::Move(to, Reason::Planned, more),
                     _ => PlanUpdate::Assign(Some(to)),
                 }
@@ -398,23 +402,18 @@ impl Node {
             return None;
         }
         if let PlanUpdate::Move(..) = &word
-            && let Some(until) = self.put_off_until(id, record)
+            && let Some(until) = self.put_off_until(cx, id, record)
         {
-            self.timers.set_sooner(Timer::Plan, until);
+            cx.timers.set_sooner(Timer::Plan, until);
             return None;
         }
         Some(word)
     }
 
-    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
-        let record = self.view.sessions.get(&session);
-        record.is_some_and(|session| session.stopping)
-    }
-
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.
-    fn put_off_until(&mut self, id: &ShardId, record: &ShardRecord) -> Option<Time> {
-        let (now, timing) = (self.now, self.timing());
-        let planning = self.lead.planning.as_mut()?;
+    fn put_off_until(&mut self, cx: &mut Ctx, id: &ShardId, record: &ShardRecord) -> Option<Time> {
+        let (now, timing) = (cx.now, cx.timing());
+        let planning = self.planning.as_mut()?;
         let tried = planning.tried.get_mut(id)?;
         if tried.epoch != record.epoch {
             planning.tried.remove(id);
@@ -429,13 +428,14 @@ impl Node {
 
     fn write_plan(
         &mut self,
+        cx: &mut Ctx,
         keyspace: &KeyspaceName,
         view: &PlanView,
         planned: &Plan,
         words: Vec<(ShardId, PlanUpdate, bool)>,
         count: Count,
     ) {
-        let Some(planning) = self.lead.planning.as_mut() else {
+        let Some(planning) = self.planning.as_mut() else {
             return;
         };
         if words.is_empty() {
@@ -444,11 +444,11 @@ impl Node {
         planning.seq += 1;
         let mark = planning.mark();
         for (id, word, sweeps) in words {
-            self.write_update(&id, word, mark, sweeps);
+            self.write_update(cx, &id, word, mark, sweeps);
         }
         let alive = |n: &&PlanNode| n.state != NodeState::Away;
         let nodes = view.nodes().iter().filter(alive).count();
-        self.note(NodeEvent::Planned {
+        cx.note(NodeEvent::Planned {
             keyspace: keyspace.clone(),
             plan: mark,
             nodes,
@@ -460,7 +460,7 @@ impl Node {
                 .map(|p| (p.shards as usize, p.reason.as_str().to_owned())),
         });
         if !count.swept.is_empty() {
-            self.note(NodeEvent::StaleAssignmentsRemoved {
+            cx.note(NodeEvent::StaleAssignmentsRemoved {
                 keys: count.swept,
                 plan: mark,
                 nodes,
@@ -471,38 +471,40 @@ impl Node {
     /// The node that the planner chose, or another if its present incarnation has failed to load the shard.
     fn able(
         &self,
+        cx: &Ctx,
         id: &ShardId,
         record: &ShardRecord,
         keyspace: &KeyspaceName,
         chosen: NodeName,
     ) -> Option<NodeName> {
         let failed = |name: &NodeName| {
-            self.present(name, keyspace)
+            cx.present(name, keyspace)
                 .is_none_or(|(session, _)| record.was_failed_by(session))
         };
         if record.failures.is_empty() || !failed(&chosen) {
             return Some(chosen);
         }
-        let all = members::participants(&self.view, keyspace, None);
+        let all = members::participants(&cx.view, keyspace, None);
         let takers: Vec<Member> = all.filter(Participant::takes).map(member).collect();
         let ranking = Ranking::new(&takers);
         ranking.winner(id, |name| !failed(name)).cloned()
     }
 
-    pub(super) fn is_writing(&self, id: &ShardId) -> bool {
-        let planning = self.lead.planning.as_ref();
+    pub(super) fn is_writing(&self, _cx: &Ctx, id: &ShardId) -> bool {
+        let planning = self.planning.as_ref();
         planning.is_some_and(|p| p.writing.contains_key(id))
     }
 
-    /// Whether a record's intention names a node that is gone.
-    fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        Live::new(&self.view, &|_| false).names_departed(record, keyspace)
-    }
-
     /// Writes the leader's word on a shard.
-    fn write_update(&mut self, id: &ShardId, word: PlanUpdate, plan: PlanId, sweeps: bool) {
-        let (Some(seen), Some(session)) = (self.view.shards.seen(id).cloned(), self.session())
-        else {
+    fn write_update(
+        &mut self,
+        cx: &mut Ctx,
+        id: &ShardId,
+        word: PlanUpdate,
+        plan: PlanId,
+        sweeps: bool,
+    ) {
+        let (Some(seen), Some(session)) = (cx.view.shards.seen(id).cloned(), cx.session()) else {
             return;
         };
         let (to, change) = match word {
@@ -516,14 +518,14 @@ impl Node {
                 Transition::RequestMove { node: None },
             ),
             PlanUpdate::Move(node, reason, more) => {
-                let Some((session, _)) = self.present(&node, &id.keyspace) else {
+                let Some((session, _)) = cx.present(&node, &id.keyspace) else {
                     return;
                 };
                 let to = Owner {
                     node: node.clone(),
                     session,
                 };
-                let id = self.move_id();
+                let id = cx.move_id();
                 let change = Transition::BeginMove {
                     id,
                     to,
@@ -537,23 +539,23 @@ impl Node {
         let moves = matches!(change, Transition::BeginMove { .. });
         let writer = Writer {
             owner: Owner {
-                node: self.config.name.clone(),
+                node: cx.config.name.clone(),
                 session,
             },
-            nonce: self.nonce(),
+            nonce: cx.nonce(),
         };
         let facts = Facts {
-            ended: &|s| self.ended(s),
+            ended: &|s| cx.ended(s),
             highest_epoch: seen.record.epoch,
             min_generation: 0,
             load: None,
-            rules: self.config.rules,
+            rules: cx.config.rules,
         };
         let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
-        let now = self.now;
-        if let Some(planning) = self.lead.planning.as_mut() {
+        let now = cx.now;
+        if let Some(planning) = self.planning.as_mut() {
             let error = String::new();
             let writing = Writing { to, sweeps, error };
             planning.writing.insert(id.clone(), writing);
@@ -564,7 +566,7 @@ impl Node {
                 tried.open = true;
             }
         }
-        self.put(
+        cx.put(
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             Record::Shard(Arc::new(record)),
@@ -572,83 +574,30 @@ impl Node {
         );
     }
 
-    /// The store did not take a write, or did not say.
-    pub(super) fn on_plan_write_failed(&mut self, id: &ShardId, failure: &StoreFailure) {
-        let planning = self.lead.planning.as_mut();
-        if let Some(writing) = planning.and_then(|p| p.writing.get_mut(id)) {
+    /// Remembers why a write of a plan failed.
+    pub(super) fn note_failure(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
+        if let WritePurpose::Plan(id) = purpose
+            && let Some(planning) = &mut self.planning
+            && let Some(writing) = planning.writing.get_mut(id)
+        {
             writing.error = failure.text().to_owned();
         }
     }
 
-    pub(super) fn on_planned(&mut self, id: &ShardId, outcome: Settled) {
-        let Some(planning) = self.lead.planning.as_mut() else {
+    pub(super) fn on_planned(&mut self, cx: &mut Ctx, id: &ShardId, outcome: Settled) {
+        let Some(planning) = self.planning.as_mut() else {
             return;
         };
         let writing = planning.writing.remove(id);
         if let Settled::Failed { .. } = outcome {
             if let Some(Writing { error, .. }) = writing.filter(|w| w.sweeps) {
                 let key = Key::Shard(id.clone());
-                self.note(NodeEvent::GcFailed { key, error });
+                cx.note(NodeEvent::GcFailed { key, error });
             }
-            let again = self.later(self.config.timing.renew_retry_interval);
-            self.timers.set_sooner(Timer::Plan, again);
+            let again = cx.later(cx.config.timing.renew_retry_interval);
+            cx.timers.set_sooner(Timer::Plan, again);
         } else {
-            self.plan_soon();
+            self.plan_soon(cx);
         }
-    }
-
-    /// Whether what a leader planned for a shard that this node has, says that another should have it.
-    pub(super) fn planned_away(&self, id: &ShardId, record: &ShardRecord) -> Option<NodeName> {
-        let intended = record.assigned.as_ref()?;
-        let seat = self.peers.of(&id.keyspace).seat(intended)?;
-        let fits = *intended != self.config.name && seat.takes();
-        (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())
-    }
-
-    /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
-    pub(super) fn unled_winner(&self, id: &ShardId, record: &ShardRecord) -> Option<&NodeName> {
-        let keyspace = self.view.keyspaces.get(&id.keyspace)?;
-        let labels = &keyspace.planning.required_labels;
-        let fits = |name: &NodeName, forgiving: bool| {
-            let Some((session, node)) = self.present(name, &id.keyspace) else {
-                return false;
-            };
-            let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
-            let room = node
-                .capacity
-                .is_none_or(|most| self.owned_by(session) < most as usize);
-            let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
-            let failed = record.was_failed_by(session) && !forgiving;
-            labelled && room && !pinned_elsewhere && !failed
-        };
-        // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
-        // says why.
-        let best = |forgiving| {
-            let ranking = &self.peers.of(&id.keyspace).ranking;
-            let winner = ranking.winner(id, |name| fits(name, forgiving));
-            winner.filter(|name| fits(name, forgiving))
-        };
-        best(false).or_else(|| best(true))
-    }
-
-    fn owned_by(&self, session: SessionId) -> usize {
-        let shards = self.view.shards.iter();
-        shards
-            .filter(|(_, s)| s.record.is_owned_by(session))
-            .count()
-    }
-
-    /// When a shard that nobody has may be taken without a leader's word.
-    pub(super) fn unled_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
-        let ended = record
-            .owner()
-            .and_then(|o| self.view.sessions.seen(&o.session));
-        let free_since = ended.map_or(since, |seen| since.max(seen.since));
-        free_since + self.patience()
-    }
-
-    /// For how long a shard is left to a leader.
-    pub(super) fn patience(&self) -> Duration {
-        self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
     }
 }

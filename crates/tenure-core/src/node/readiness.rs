@@ -6,13 +6,15 @@
 use std::collections::BTreeSet;
 
 use crate::ids::ShardId;
-use crate::record::{NodeMode, Ownership, Role};
+use crate::record::{NodeMode, Role};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
-use super::shards::ShardSlot;
+use super::Action;
+use super::context::Ctx;
+use super::shards::{ShardSlot, Shards};
+use super::startup::Startup;
 use super::timers::Timer;
-use super::{Action, Node};
 
 /// For how many ttls a starter waits for a plan: as long as it would not take shards without one.
 const PATIENCE: u32 = 2;
@@ -28,23 +30,23 @@ pub(super) struct Initial {
     settling: Option<BTreeSet<ShardId>>,
 }
 
-impl Node {
+impl Startup {
     /// Notes what a node that has just registered must wait for.
-    pub(super) fn begin_ready(&mut self) {
-        if self.started {
+    pub(super) fn begin_ready(&mut self, cx: &mut Ctx) {
+        if cx.started {
             return;
         }
-        let until = self.now + self.config.timing.ttl * PATIENCE;
-        let unplanned: BTreeSet<ShardId> = match self.config.role {
+        let until = cx.now + cx.config.timing.ttl * PATIENCE;
+        let unplanned: BTreeSet<ShardId> = match cx.config.role {
             // Who takes no shards waits for none.
-            Role::Node if self.mode == NodeMode::Active => {
-                let all = self.view.shards.iter().map(|(id, _)| id);
-                all.filter(|id| self.is_unplanned(id)).cloned().collect()
+            Role::Node if cx.own_node.mode == NodeMode::Active => {
+                let all = cx.view.shards.iter().map(|(id, _)| id);
+                all.filter(|id| cx.is_unplanned(id)).cloned().collect()
             }
             Role::Node | Role::Shadow | Role::Planner | Role::Router => BTreeSet::new(),
         };
         if !unplanned.is_empty() {
-            self.timers.set_sooner(Timer::Tick, until);
+            cx.timers.set_sooner(Timer::Tick, until);
         }
         self.initial = Some(Initial {
             unplanned,
@@ -53,44 +55,33 @@ impl Node {
         });
     }
 
-    fn is_unplanned(&self, id: &ShardId) -> bool {
-        let mine = self.config.keyspaces.contains_key(&id.keyspace);
-        let record = self.view.shards.get(id);
-        mine && self.is_coordinated(&id.keyspace)
-            && record.is_some_and(|record| {
-                record.ownership == Ownership::FREE
-                    && record.assigned.is_none()
-                    && record.quarantine.is_none()
-            })
-    }
-
-    pub(super) fn check_started(&mut self) {
+    pub(super) fn check_started(&mut self, cx: &mut Ctx, shards: &Shards) {
         let Some(mut initial) = self.initial.take() else {
             return;
         };
-        if self.is_ready(&mut initial) {
-            return self.now_started();
+        if self.is_ready(cx, shards, &mut initial) {
+            return self.now_started(cx, shards);
         }
         self.initial = Some(initial);
     }
 
     /// One shard at a time: with many, looking at all of them at every step would take the start's time squared.
-    fn is_ready(&self, initial: &mut Initial) -> bool {
+    fn is_ready(&self, cx: &Ctx, shards: &Shards, initial: &mut Initial) -> bool {
         while let Some(first) = initial.unplanned.first() {
-            if self.now < initial.until && self.is_unplanned(first) {
+            if cx.now < initial.until && cx.is_unplanned(first) {
                 return false;
             }
             initial.unplanned.pop_first();
         }
-        if initial.settling.is_none() && self.is_looking() {
+        if initial.settling.is_none() && shards.is_looking(cx) {
             return false;
         }
         let settling = initial.settling.get_or_insert_with(|| {
-            let stays = self.shards.iter().filter(|(_, stay)| stay.is_settling());
+            let stays = shards.slots.iter().filter(|(_, stay)| stay.is_settling());
             stays.map(|(id, _)| id.clone()).collect()
         });
         while let Some(first) = settling.first() {
-            if self.shards.get(first).is_some_and(ShardSlot::is_settling) {
+            if shards.slots.get(first).is_some_and(ShardSlot::is_settling) {
                 return false;
             }
             settling.pop_first();
@@ -98,13 +89,13 @@ impl Node {
         true
     }
 
-    fn now_started(&mut self) {
-        if std::mem::replace(&mut self.started, true) {
+    fn now_started(&mut self, cx: &mut Ctx, shards: &Shards) {
+        if std::mem::replace(&mut cx.started, true) {
             return;
         }
-        let loaded = self.shards.values().filter(|s| s.is_serving()).count();
-        let failed = self.shards.values().filter(|s| s.attempts > 0).count();
-        self.note(NodeEvent::StartedWith { loaded, failed });
-        self.out.push(Action::Started);
+        let loaded = shards.slots.values().filter(|s| s.is_serving()).count();
+        let failed = shards.slots.values().filter(|s| s.attempts > 0).count();
+        cx.note(NodeEvent::StartedWith { loaded, failed });
+        cx.out.push(Action::Started);
     }
 }

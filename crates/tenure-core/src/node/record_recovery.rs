@@ -13,25 +13,36 @@
 //! Generations are drawn by compare-and-swap from the cluster's record, which thereby remembers which keyspaces there are:
 //! a keyspace that is listed there and has no record was lost, one that is not listed is new.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName};
+use crate::ids::{Epoch, KeyspaceName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::ownership::{Transition, restored};
+use crate::ownership::restored;
 use crate::reason::Reason;
 use crate::record::{
-    ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
-    ShardRecord, Unknown,
+    ClusterRecord, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, Unknown,
 };
 use crate::rules::Mutant;
 use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
 use crate::view::KeyState;
 
+use super::context::Ctx;
+use super::queries::is_of;
 use super::store_requests::{Pending, Settled, WritePurpose};
 use super::timers::Timer;
-use super::{KeyspaceConfig, Life, Node};
+use super::{KeyspaceConfig, Life};
+
+/// State of the recovery of lost records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Recovery {
+    /// Generations that this node has drawn and not used yet.
+    pub(super) drawn: BTreeMap<KeyspaceName, Drawn>,
+    /// Highest known generation of each keyspace.
+    pub(super) generations: BTreeMap<KeyspaceName, u32>,
+}
 
 /// A generation that this node has drawn and not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,88 +55,57 @@ pub(super) struct Drawn {
     pub(super) fresh: bool,
 }
 
-impl Node {
+impl Recovery {
     /// A read said that there is no such key.
-    pub(super) fn on_missing(&mut self, key: &Key) {
+    pub(super) fn on_missing(&mut self, cx: &mut Ctx, key: &Key) {
         let ours = match key {
-            Key::Shard(id) => self.config.keyspaces.contains_key(&id.keyspace),
-            Key::Keyspace(name) => self.config.keyspaces.contains_key(name),
-            Key::Node(name) => *name == self.config.name,
+            Key::Shard(id) => cx.config.keyspaces.contains_key(&id.keyspace),
+            Key::Keyspace(name) => cx.config.keyspaces.contains_key(name),
+            Key::Node(name) => *name == cx.config.name,
             Key::Cluster => true,
             _ => false,
         };
-        if !ours || !matches!(self.life, Life::Running) {
+        if !ours || !matches!(cx.life, Life::Running) {
             return;
         }
-        self.note(NodeEvent::RecordMissing { key: key.clone() });
+        cx.note(NodeEvent::RecordMissing { key: key.clone() });
         match key {
-            Key::Node(_) => self.keep_name(),
-            Key::Cluster => self.keep_cluster(),
-            Key::Shard(_) => self.timers.set_sooner(Timer::Restore, self.now),
-            _ => self
-                .timers
-                .set_sooner(Timer::Restore, self.restore_at(self.now)),
+            Key::Node(_) => self.keep_name(cx),
+            Key::Cluster => self.keep_cluster(cx),
+            Key::Shard(_) => cx.timers.set_sooner(Timer::Restore, cx.now),
+            _ => cx.timers.set_sooner(Timer::Restore, cx.restore_at(cx.now)),
         }
-    }
-
-    /// Sees to it that a shard record that has become unreadable is restored in time.
-    pub(super) fn restore_later(&mut self, id: &ShardId) {
-        if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
-            let at = self.restore_at(*since);
-            self.timers.set_sooner(Timer::Restore, at);
-        }
-    }
-
-    /// When something that is missing since then may be made anew.
-    pub(super) fn restore_at(&self, since: Time) -> Time {
-        if self.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
-            return since;
-        }
-        since + self.config.timing.proof_of(self.longest_ttl())
-    }
-
-    /// Whether everything was read since something could first be made anew; if not, it is read now. A watch may have left
-    /// out who came meanwhile, and whoever is not seen is not asked.
-    pub(super) fn has_read_since(&mut self, at: Time) -> bool {
-        if self.listed_at >= at {
-            return true;
-        }
-        self.list();
-        false
-    }
-
-    fn is_restoring(&self) -> bool {
-        self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. }
-                if matches!(purpose, WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore))
-        })
     }
 
     /// Makes anew what has been missing for long enough.
-    pub(super) fn restore_lost(&mut self) {
-        if self.config.role != Role::Node || self.is_restoring() {
+    pub(super) fn restore_lost(&mut self, cx: &mut Ctx) {
+        if cx.config.role != Role::Node || self.is_restoring(cx) {
             return;
         }
-        if !self.may_own() || !matches!(self.life, Life::Running) {
-            return self
+        if !cx.may_own() || !matches!(cx.life, Life::Running) {
+            return cx
                 .timers
-                .set(Timer::Restore, self.now + self.config.timing.renew_interval);
+                .set(Timer::Restore, cx.now + cx.config.timing.renew_interval);
         }
-        for (name, config) in self.config.keyspaces.clone() {
-            if self.put_placeholders(&name, config.kind) {
+        for (name, config) in cx.config.keyspaces.clone() {
+            if self.put_placeholders(cx, &name, config.kind) {
                 continue;
             }
-            match self.view.keyspaces.cell(&name) {
+            match cx.view.keyspaces.cell(&name) {
                 Some(KeyState::Missing { since }) => {
-                    let (since, at) = (*since, self.restore_at(*since));
-                    if self.now < at {
-                        self.timers.set_sooner(Timer::Restore, at);
-                    } else if !self.has_read_since(at) {
+                    let (since, at) = (*since, cx.restore_at(*since));
+                    if cx.now < at {
+                        cx.timers.set_sooner(Timer::Restore, at);
+                    } else if !cx.has_read_since(at) {
                         // The list sees to it that this goes on.
-                    } else if let Some(generation) =
-                        self.draw_generation(&name, since, WritePurpose::Generation(name.clone()))
-                    {
+                    } else if let Some(generation) = self.draw_generation(
+                        cx,
+                        &name,
+                        since,
+                        WritePurpose::Generation(name.clone()),
+                    ) {
                         self.put_keyspace(
+                            cx,
                             &name,
                             &config,
                             generation,
@@ -134,61 +114,64 @@ impl Node {
                         );
                     }
                 }
-                Some(KeyState::Present(seen)) if !seen.record.deleted => self.restore_shards(&name),
+                Some(KeyState::Present(seen)) if !seen.record.deleted => {
+                    self.restore_shards(cx, &name)
+                }
                 _ => {}
             }
         }
     }
 
     /// The highest generation that is known to have been used for a keyspace; zero if it never was.
-    pub(super) fn known_generation(&self, name: &KeyspaceName) -> u32 {
+    pub(super) fn known_generation(&self, cx: &Ctx, name: &KeyspaceName) -> u32 {
         let seen = self.generations.get(name).copied().unwrap_or(0);
-        let listed = self
+        let listed = cx
             .view
             .cluster
             .get(&())
             .and_then(|c| c.keyspaces.get(name).copied())
             .unwrap_or(0);
-        let record = self.view.keyspaces.get(name).map_or(0, |k| k.generation);
+        let record = cx.view.keyspaces.get(name).map_or(0, |k| k.generation);
         seen.max(listed).max(record)
     }
 
     /// A generation that nobody ever used, for what was lost at `since`; nothing until the draw is confirmed.
     pub(super) fn draw_generation(
         &mut self,
+        cx: &mut Ctx,
         name: &KeyspaceName,
         since: Time,
         purpose: WritePurpose,
     ) -> Option<u32> {
-        if self.config.rules.broken_by(Mutant::EpochForgotten) {
-            return Some(self.known_generation(name).max(1));
+        if cx.config.rules.broken_by(Mutant::EpochForgotten) {
+            return Some(self.known_generation(cx, name).max(1));
         }
         if let Some(drawn) = self.drawn.get(name)
             && drawn.at >= since
         {
             // What was drawn for a loss may be overtaken: others have made the record anew above it, and it was lost again
             // without this node having seen either.
-            let overtaken = drawn.confirmed && drawn.generation < self.known_generation(name);
+            let overtaken = drawn.confirmed && drawn.generation < self.known_generation(cx, name);
             if !overtaken {
                 return drawn.confirmed.then_some(drawn.generation);
             }
         }
-        let seen = self.view.cluster.seen(&()).cloned()?;
-        let known = self.known_generation(name);
+        let seen = cx.view.cluster.seen(&()).cloned()?;
+        let known = self.known_generation(cx, name);
         let (generation, fresh) = (known.saturating_add(1), known == 0);
         let mut record = (*seen.record).clone();
-        record.head = record.head.next(self.nonce());
+        record.head = record.head.next(cx.nonce());
         record.keyspaces.insert(name.clone(), generation);
         self.drawn.insert(
             name.clone(),
             Drawn {
                 generation,
-                at: self.now,
+                at: cx.now,
                 confirmed: false,
                 fresh,
             },
         );
-        self.put(
+        cx.put(
             Key::Cluster,
             Expect::Version(seen.version),
             Record::Cluster(Arc::new(record)),
@@ -197,7 +180,12 @@ impl Node {
         None
     }
 
-    pub(super) fn on_generation_drawn(&mut self, name: &KeyspaceName, outcome: &Settled) {
+    pub(super) fn on_generation_drawn(
+        &mut self,
+        _cx: &mut Ctx,
+        name: &KeyspaceName,
+        outcome: &Settled,
+    ) {
         match outcome {
             Settled::Done => {
                 if let Some(drawn) = self.drawn.get_mut(name) {
@@ -215,6 +203,7 @@ impl Node {
     /// Writes a keyspace's record, whatever was there before.
     pub(super) fn put_keyspace(
         &mut self,
+        cx: &mut Ctx,
         name: &KeyspaceName,
         config: &KeyspaceConfig,
         generation: u32,
@@ -222,12 +211,12 @@ impl Node {
         purpose: WritePurpose,
     ) {
         let key = Key::Keyspace(name.clone());
-        let nonce = self.nonce();
-        let old = self.view.keyspaces.seen(name).cloned();
+        let nonce = cx.nonce();
+        let old = cx.view.keyspaces.seen(name).cloned();
         let head = match &old {
             Some(old) => old.record.head.next(nonce),
             None => Head {
-                rev: self.view.fresh_rev(&key),
+                rev: cx.view.fresh_rev(&key),
                 ..Head::first(nonce)
             },
         };
@@ -249,67 +238,35 @@ impl Node {
         };
         let expect = old.map_or(Expect::Absent, |old| Expect::Version(old.version));
         self.drawn.remove(name);
-        self.put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
+        cx.put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
     }
 
     /// Writes placeholders for the missing shard records of a keyspace; returns whether there are any.
-    fn put_placeholders(&mut self, name: &KeyspaceName, kind: KeyspaceKind) -> bool {
-        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.deleted);
-        if removed || self.config.rules.broken_by(Mutant::RestoreIfAbsent) {
+    fn put_placeholders(&mut self, cx: &mut Ctx, name: &KeyspaceName, kind: KeyspaceKind) -> bool {
+        let removed = cx.view.keyspaces.get(name).is_some_and(|k| k.deleted);
+        if removed || cx.config.rules.broken_by(Mutant::RestoreIfAbsent) {
             return false;
         }
-        let shards = self.view.shards.cells();
+        let shards = cx.view.shards.cells();
         let missing = shards.filter(|(id, cell)| {
             id.keyspace == *name && matches!(cell, KeyState::Missing { .. }) && is_of(kind, id)
         });
         let missing: Vec<Key> = missing.map(|(id, _)| Key::Shard(id.clone())).collect();
         let any = !missing.is_empty();
         for key in missing {
-            self.put_placeholder(key, WritePurpose::Restore);
+            self.put_placeholder(cx, key, WritePurpose::Restore);
         }
         any
     }
 
-    /// Marks a key as that of a lost record.
-    pub(super) fn put_placeholder(&mut self, key: Key, purpose: WritePurpose) {
-        let head = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(self.nonce())
-        };
-        self.put(key, Expect::Absent, Record::Placeholder(head), purpose);
-    }
-
-    /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
-    fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
-        let rules = self.config.rules;
-        match cell {
-            KeyState::Damaged {
-                damage: damage @ Damage::Corrupt(_),
-                since,
-                version,
-            } => {
-                let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
-                let at = match at_once && !damage.is_placeholder() {
-                    true => *since,
-                    false => self.restore_at(*since),
-                };
-                Some((*since, at, Expect::Version(version.clone())))
-            }
-            KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
-                Some((*since, self.restore_at(*since), Expect::Absent))
-            }
-            _ => None,
-        }
-    }
-
-    fn restore_shards(&mut self, name: &KeyspaceName) {
+    fn restore_shards(&mut self, cx: &mut Ctx, name: &KeyspaceName) {
         let (mut due, mut last, mut wake) = (Vec::new(), Time::ZERO, Time::NEVER);
-        for (id, cell) in self.view.shards.cells() {
+        for (id, cell) in cx.view.shards.cells() {
             if id.keyspace == *name
-                && let Some((since, at, expect)) = self.lost(cell)
-                && self.belongs(id)
+                && let Some((since, at, expect)) = cx.lost(cell)
+                && cx.belongs(id)
             {
-                if self.now >= at {
+                if cx.now >= at {
                     due.push((id.clone(), expect));
                     last = last.max(since);
                 } else {
@@ -318,117 +275,61 @@ impl Node {
             }
         }
         if wake < Time::NEVER {
-            self.timers.set_sooner(Timer::Restore, wake);
+            cx.timers.set_sooner(Timer::Restore, wake);
         }
         if due.is_empty() {
             self.drawn.remove(name);
             return;
         }
-        if !self.has_read_since(self.restore_at(last).min(self.now)) {
+        if !cx.has_read_since(cx.restore_at(last).min(cx.now)) {
             return;
         }
         let Some(generation) =
-            self.draw_generation(name, last, WritePurpose::Generation(name.clone()))
+            self.draw_generation(cx, name, last, WritePurpose::Generation(name.clone()))
         else {
             return;
         };
         self.drawn.remove(name);
-        let rules = self.config.rules;
+        let rules = cx.config.rules;
         let witnesses = match rules.broken_by(Mutant::CorruptWithoutWitnesses) {
             true => Vec::new(),
-            false => self.possible_owners(),
+            false => cx.possible_owners(),
         };
         for (id, expect) in due {
             let purpose = WritePurpose::Restore;
-            self.put_restored(id, expect, generation, witnesses.clone(), purpose);
+            self.put_restored(cx, id, expect, generation, witnesses.clone(), purpose);
         }
     }
 
-    /// Makes a shard's record anew.
-    pub(super) fn put_restored(
-        &mut self,
-        id: ShardId,
-        expect: Expect,
-        generation: u32,
-        witnesses: Vec<SessionId>,
-        purpose: WritePurpose,
-    ) {
-        let key = Key::Shard(id.clone());
-        let head = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(self.nonce())
-        };
-        let witnesses_empty = witnesses.is_empty();
-        let record = restored(head, generation, witnesses, self.config.rules);
-        if purpose == WritePurpose::Restore || !witnesses_empty {
-            self.tell(
-                &id,
-                ShardStep::Restored,
-                record.epoch,
-                Reason::Restored,
-                None,
-            );
-        }
-        self.put(key, expect, Record::Shard(Arc::new(record)), purpose);
-    }
-
-    /// Every incarnation that may be serving something: all that are not proven to have ended.
-    pub(super) fn possible_owners(&self) -> Vec<SessionId> {
-        let cells = self.view.sessions.cells();
-        let possible = cells.filter(|(id, cell)| match cell {
-            KeyState::Present(seen) => {
-                self.view.may_own_shards(**id, &seen.record) && !self.ended(**id)
-            }
-            KeyState::Damaged { .. } => true,
-            KeyState::Missing { since } => self.now < self.restore_at(*since),
-        });
-        possible.map(|(id, _)| *id).collect()
-    }
-
-    /// Whether a shard must exist: in a named keyspace only those that were seen.
-    fn belongs(&self, id: &ShardId) -> bool {
-        let keyspace = self.view.keyspaces.get(&id.keyspace);
-        keyspace.is_some_and(|k| is_of(k.kind, id))
-    }
-
-    pub(super) fn on_restore_settled(&mut self, outcome: Settled) {
+    pub(super) fn on_restore_settled(&mut self, cx: &mut Ctx, outcome: Settled) {
         let at = match outcome {
-            Settled::Done => self.now,
-            _ => self.later(self.config.timing.renew_retry_interval),
+            Settled::Done => cx.now,
+            _ => cx.later(cx.config.timing.renew_retry_interval),
         };
-        self.timers.set(Timer::Restore, at);
-    }
-
-    /// What this node has to say about a restored shard.
-    pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Transition> {
-        let me = self.session()?;
-        // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
-        let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
-        let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
-        Some(Transition::DisclaimOwnership { session })
+        cx.timers.set(Timer::Restore, at);
     }
 
     /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
     /// not even the node itself, counts on this node.
-    pub(super) fn keep_name(&mut self) {
-        let key = Key::Node(self.config.name.clone());
-        let Some(session) = self.my_session().map(|h| h.id) else {
+    pub(super) fn keep_name(&mut self, cx: &mut Ctx) {
+        let key = Key::Node(cx.config.name.clone());
+        let Some(session) = cx.my_session().map(|h| h.id) else {
             return;
         };
-        if !matches!(self.life, Life::Running) {
+        if !matches!(cx.life, Life::Running) {
             return;
         }
-        let nonce = self.nonce();
-        let (expect, head) = match self.view.nodes.cell(&self.config.name) {
+        let nonce = cx.nonce();
+        let (expect, head) = match cx.view.nodes.cell(&cx.config.name) {
             Some(KeyState::Missing { .. }) => (
                 Expect::Absent,
                 Head {
-                    rev: self.view.fresh_rev(&key),
+                    rev: cx.view.fresh_rev(&key),
                     ..Head::first(nonce)
                 },
             ),
             Some(KeyState::Present(seen))
-                if seen.record.session != session && self.ended(seen.record.session) =>
+                if seen.record.session != session && cx.ended(seen.record.session) =>
             {
                 (
                     Expect::Version(seen.version.clone()),
@@ -436,22 +337,22 @@ impl Node {
                 )
             }
             Some(KeyState::Present(seen)) if seen.record.session != session => {
-                return self.check_expired(seen.record.session);
+                return cx.check_expired(seen.record.session);
             }
             _ => return,
         };
         let record = NodeRecord {
             head,
             session,
-            mode: self.mode.clone(),
-            cordoned: self.cordoned,
-            boot: self.view.cluster.get(&()).map(|c| c.boot),
+            mode: cx.own_node.mode.clone(),
+            cordoned: cx.own_node.cordoned,
+            boot: cx.view.cluster.get(&()).map(|c| c.boot),
             unsure: false,
-            ephemeral: self.config.ephemeral,
+            ephemeral: cx.config.ephemeral,
             stop_session: None,
             unknown: Unknown::new(),
         };
-        self.put(
+        cx.put(
             key,
             expect,
             Record::Node(Arc::new(record)),
@@ -468,36 +369,94 @@ impl Node {
     }
 
     /// Writes the cluster's record anew, with all that this node remembers of it.
-    pub(super) fn keep_cluster(&mut self) {
-        if !matches!(self.life, Life::Running)
-            || !self.view.is_missing(&Key::Cluster)
-            || !self.may_own()
+    pub(super) fn keep_cluster(&mut self, cx: &mut Ctx) {
+        if !matches!(cx.life, Life::Running) || !cx.view.is_missing(&Key::Cluster) || !cx.may_own()
         {
             return;
         }
-        let Some(mut record) = self.cluster.as_deref().cloned() else {
+        let Some(mut record) = cx.pause.cluster().cloned() else {
             return;
         };
         record.head = Head {
-            rev: self.view.fresh_rev(&Key::Cluster),
-            ..Head::first(self.nonce())
+            rev: cx.view.fresh_rev(&Key::Cluster),
+            ..Head::first(cx.nonce())
         };
-        record.longest_ttl = self.longest_ttl();
+        record.longest_ttl = cx.longest_ttl();
         self.raise_listed(&mut record);
-        self.put(
+        cx.put(
             Key::Cluster,
             Expect::Absent,
             Record::Cluster(Arc::new(record)),
             WritePurpose::Unimportant,
         );
     }
+
+    /// Remembers the generation of a keyspace's record.
+    pub(super) fn note_keyspace(&mut self, cx: &Ctx, name: &KeyspaceName) {
+        if let Some(record) = cx.view.keyspaces.get(name) {
+            let known = self.generations.entry(name.clone()).or_default();
+            *known = (*known).max(record.generation);
+        }
+    }
+
+    /// Remembers the generation of a shard's record.
+    pub(super) fn note_epoch(&mut self, id: &ShardId, epoch: Epoch) {
+        let generation = epoch.generation();
+        match self.generations.get_mut(&id.keyspace) {
+            Some(known) => *known = (*known).max(generation),
+            None => {
+                self.generations.insert(id.keyspace.clone(), generation);
+            }
+        }
+    }
 }
 
-/// Returns `true` if a keyspace of this kind can have this shard.
-fn is_of(kind: KeyspaceKind, id: &ShardId) -> bool {
-    let index = || id.shard.as_str().parse::<u32>();
-    match kind {
-        KeyspaceKind::Hashed(n) => index().is_ok_and(|i| i < n && ShardName::index(i) == id.shard),
-        KeyspaceKind::Named => true,
+impl Recovery {
+    fn is_restoring(&self, cx: &Ctx) -> bool {
+        let mut writes = cx.requests.values().filter_map(Pending::as_write);
+        writes.any(|write| {
+            matches!(
+                write.purpose,
+                WritePurpose::Generation(_) | WritePurpose::Keyspace | WritePurpose::Restore
+            )
+        })
+    }
+
+    /// Marks a key as that of a lost record.
+    pub(super) fn put_placeholder(&mut self, cx: &mut Ctx, key: Key, purpose: WritePurpose) {
+        let head = Head {
+            rev: cx.view.fresh_rev(&key),
+            ..Head::first(cx.nonce())
+        };
+        cx.put(key, Expect::Absent, Record::Placeholder(head), purpose);
+    }
+
+    /// Makes a shard's record anew.
+    pub(super) fn put_restored(
+        &mut self,
+        cx: &mut Ctx,
+        id: ShardId,
+        expect: Expect,
+        generation: u32,
+        witnesses: Vec<SessionId>,
+        purpose: WritePurpose,
+    ) {
+        let key = Key::Shard(id.clone());
+        let head = Head {
+            rev: cx.view.fresh_rev(&key),
+            ..Head::first(cx.nonce())
+        };
+        let witnesses_empty = witnesses.is_empty();
+        let record = restored(head, generation, witnesses, cx.config.rules);
+        if purpose == WritePurpose::Restore || !witnesses_empty {
+            cx.report_step(
+                &id,
+                ShardStep::Restored,
+                record.epoch,
+                Reason::Restored,
+                None,
+            );
+        }
+        cx.put(key, expect, Record::Shard(Arc::new(record)), purpose);
     }
 }

@@ -21,9 +21,13 @@ use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::store_requests::{Pending, WritePurpose};
+use super::context::Ctx;
+use super::renewal::Session;
+use super::shards::Shards;
+use super::startup::Startup;
+use super::store_requests::WritePurpose;
 use super::timers::Timer;
-use super::{Life, Node, Timekeeper};
+use super::{Life, Timekeeper};
 
 /// For how long a node's session must have been over before what is recorded of an ephemeral node goes.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -87,18 +91,18 @@ impl StartupPeers {
     }
 }
 
-impl Node {
+impl Startup {
     /// Takes down who is there, once for each start.
-    pub(super) fn record_startup_peers(&mut self) {
-        if self.company.is_some() || self.config.role != Role::Node {
+    pub(super) fn record_startup_peers(&mut self, cx: &mut Ctx) {
+        if self.company.is_some() || cx.config.role != Role::Node {
             return;
         }
-        let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
+        let boot = cx.view.cluster.get(&()).map_or(0, |c| c.boot);
         let mut found = BTreeMap::new();
         let mut begun = false;
-        for (name, node) in self.view.nodes.iter() {
+        for (name, node) in cx.view.nodes.iter() {
             let session = node.record.session;
-            let cell = self.view.sessions.cell(&session);
+            let cell = cx.view.sessions.cell(&session);
             let role = match cell {
                 Some(KeyState::Present(seen)) => seen.record.role,
                 _ => Role::Node,
@@ -112,9 +116,9 @@ impl Node {
                 Some(KeyState::Damaged { .. }) => true,
                 Some(KeyState::Missing { .. }) | None => false,
             };
-            if may_live && *name != self.config.name {
-                let version = self.view.version(&Key::Session(session));
-                found.insert(session, (version, self.now));
+            if may_live && *name != cx.config.name {
+                let version = cx.view.version(&Key::Session(session));
+                found.insert(session, (version, cx.now));
             }
         }
         self.company = Some(StartupPeers {
@@ -126,24 +130,24 @@ impl Node {
     }
 
     /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
-    pub(super) fn note_peer_alive(&mut self, id: SessionId) {
+    pub(super) fn note_peer_alive(&mut self, cx: &mut Ctx, id: SessionId) {
         let company = self.company.as_ref().filter(|company| !company.lived);
         let Some((version, since)) = company.and_then(|c| c.found.get(&id)) else {
             return;
         };
-        if self.other(id, version.as_ref(), *since) != Others::Live {
+        if self.other(cx, id, version.as_ref(), *since) != Others::Live {
             return;
         }
         if let Some(company) = &mut self.company
             && !std::mem::replace(&mut company.lived, true)
         {
             // Who is sure says so at once: a node that starts next must not take it for one that knows nothing.
-            self.timers.set_sooner(Timer::OwnRecord, self.now);
+            cx.timers.set_sooner(Timer::OwnRecord, cx.now);
         }
     }
 
     /// Whether any of those that the start found lives.
-    fn others(&self) -> Others {
+    fn others(&self, cx: &Ctx) -> Others {
         let Some(company) = &self.company else {
             return Others::Gone;
         };
@@ -152,7 +156,7 @@ impl Node {
         }
         let mut answer = Others::Gone;
         for (id, (version, since)) in &company.found {
-            match self.other(*id, version.as_ref(), *since) {
+            match self.other(cx, *id, version.as_ref(), *since) {
                 Others::Live => return Others::Live,
                 Others::Gone => {}
                 unknown @ (Others::Unread | Others::Unasked(_)) => {
@@ -171,19 +175,19 @@ impl Node {
         answer
     }
 
-    fn other(&self, id: SessionId, version: Option<&Version>, since: Time) -> Others {
-        let timing = &self.config.timing;
-        let (changed, leased, until, unsure) = match self.view.sessions.cell(&id) {
+    fn other(&self, cx: &Ctx, id: SessionId, version: Option<&Version>, since: Time) -> Others {
+        let timing = &cx.config.timing;
+        let (changed, leased, until, unsure) = match cx.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) if seen.record.is_live() => {
                 let record = &seen.record;
                 let since = since.max(seen.since);
-                let named = self.view.nodes.get(&record.node);
+                let named = cx.view.nodes.get(&record.node);
                 let unsure = named.is_some_and(|n| n.session == id && n.unsure);
                 let clock = record.boot_clock.as_ref().filter(|clock| {
-                    record.renewals > 0 && self.config.boot_id.as_ref() == Some(&clock.id)
+                    record.renewals > 0 && cx.config.boot_id.as_ref() == Some(&clock.id)
                 });
                 let until = match (record.leased, clock) {
-                    (Some(_), _) => since + self.lease_ends_within(id),
+                    (Some(_), _) => since + cx.lease_ends_within(id),
                     (None, Some(clock)) => clock.until_ns.max(since + record.ttl / 3),
                     (None, None) => since + timing.proof_of(record.ttl),
                 };
@@ -191,7 +195,7 @@ impl Node {
                 (changed, record.leased.is_some(), until, unsure)
             }
             Some(KeyState::Damaged { version: now, .. }) => {
-                let until = since + timing.proof_of(self.longest_ttl());
+                let until = since + timing.proof_of(cx.longest_ttl());
                 (Some(now) != version, false, until, false)
             }
             _ => return Others::Gone,
@@ -199,19 +203,19 @@ impl Node {
         if changed && !unsure {
             return Others::Live;
         }
-        if self.now < until {
-            if !changed || !matches!(self.life, Life::Booting(_)) {
+        if cx.now < until {
+            if !changed || !matches!(cx.life, Life::Booting) {
                 return Others::Open(until);
             }
             // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
             // that out. A start has no ticks, so it reads everything again.
-            let read_at = self.listed_at.max(since) + timing.proof_of(self.longest_ttl());
-            return match self.now < read_at {
+            let read_at = cx.progress.listed_at.max(since) + timing.proof_of(cx.longest_ttl());
+            return match cx.now < read_at {
                 true => Others::Open(until.min(read_at)),
                 false => Others::Unread,
             };
         }
-        if self.listed_at < until {
+        if cx.progress.listed_at < until {
             // A watch may have left out that it was renewed, or that it is over.
             return Others::Unread;
         }
@@ -224,21 +228,26 @@ impl Node {
     }
 
     /// As what this node registers, given what is recorded of its name.
-    pub(super) fn enter_as(&mut self, record: Option<&NodeRecord>) -> Entering {
+    pub(super) fn enter_as(
+        &mut self,
+        cx: &mut Ctx,
+        session: &Session,
+        record: Option<&NodeRecord>,
+    ) -> Entering {
         let mode = match record {
             Some(record) => record.mode.clone(),
-            None if self.config.join => NodeMode::drained(NodeMode::JOINED),
+            None if cx.config.join => NodeMode::drained(NodeMode::JOINED),
             None => NodeMode::Active,
         };
-        if self.config.role != Role::Node {
+        if cx.config.role != Role::Node {
             let unsure = false;
             return Entering::As(Entry { mode, unsure });
         }
-        let others = self.others();
-        if others == Others::Gone && self.raise_boot(WritePurpose::Boot) {
+        let others = self.others(cx);
+        if others == Others::Gone && self.raise_boot(cx, WritePurpose::Boot) {
             return Entering::Raising;
         }
-        let returns = record.filter(|r| mode == NodeMode::Active && self.is_stale(r));
+        let returns = record.filter(|r| mode == NodeMode::Active && self.is_stale(cx, session, r));
         let sure = matches!(others, Others::Live | Others::Gone);
         match (returns, others) {
             (None, _) | (Some(_), Others::Gone) => Entering::As(Entry {
@@ -246,7 +255,7 @@ impl Node {
                 unsure: !sure,
             }),
             (Some(record), Others::Live) => {
-                let reason = match self.was_mine(record.session) {
+                let reason = match session.was_mine(cx, record.session) {
                     true => NodeMode::REGISTRATION_EXPIRED,
                     false => NodeMode::STALE_RESTART,
                 };
@@ -262,114 +271,93 @@ impl Node {
     }
 
     /// Asks after the lease of one of those that the start found. If it is kept, that is asked again when it should be gone.
-    pub(super) fn ask_after_company(&mut self, id: SessionId) {
-        let now = self.now;
+    pub(super) fn ask_after_company(&mut self, cx: &mut Ctx, id: SessionId) {
+        let now = cx.now;
         let found = self.company.as_mut().and_then(|c| c.found.get_mut(&id));
         if let Some((_, since)) = found {
             *since = now;
         }
-        self.ask_lease(id, WritePurpose::Boot);
+        cx.ask_lease(id, WritePurpose::Boot);
     }
 
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
     /// whole cluster has not begun anew since.
-    fn is_stale(&self, record: &NodeRecord) -> bool {
-        let ran_out = match self.view.sessions.get(&record.session) {
+    fn is_stale(&self, cx: &Ctx, session: &Session, record: &NodeRecord) -> bool {
+        let ran_out = match cx.view.sessions.get(&record.session) {
             Some(session) => {
                 let reason = session.ended.map(|ended| ended.reason);
                 matches!(reason, Some(EndReason::Expired | EndReason::LeaseGone))
             }
             // Where the store keeps the time, what is gone has run out, unless its holder knows better.
             None => {
-                let leased = self.config.timekeeper == Timekeeper::Store;
-                leased && !self.was_mine(record.session)
+                let leased = cx.config.timekeeper == Timekeeper::Store;
+                leased && !session.was_mine(cx, record.session)
             }
-        } || self.ran_out == Some(record.session);
-        let boot = self.view.cluster.get(&()).map_or(0, |c| c.boot);
+        } || session.ran_out == Some(record.session);
+        let boot = cx.view.cluster.get(&()).map_or(0, |c| c.boot);
         let ran_under = record.boot.unwrap_or(boot);
-        self.config.rejoin == RejoinMode::Manual && ran_out && ran_under >= boot
+        cx.config.rejoin == RejoinMode::Manual && ran_out && ran_under >= boot
     }
 
     /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.
-    fn raise_boot(&mut self, purpose: WritePurpose) -> bool {
+    fn raise_boot(&mut self, cx: &mut Ctx, purpose: WritePurpose) -> bool {
         let Some(company) = self.company.as_ref().filter(|c| c.begun) else {
             return false;
         };
         let boot = company.boot;
-        let Some(seen) = self.view.cluster.seen(&()).cloned() else {
+        let Some(seen) = cx.view.cluster.seen(&()).cloned() else {
             return false;
         };
         if seen.record.boot > boot {
             return false;
         }
         let mut record = (*seen.record).clone();
-        record.head = record.head.next(self.nonce());
+        record.head = record.head.next(cx.nonce());
         record.boot = boot + 1;
         let expect = Expect::Version(seen.version);
         let record = Record::Cluster(Arc::new(record));
-        self.put(Key::Cluster, expect, record, purpose);
+        cx.put(Key::Cluster, expect, record, purpose);
         true
     }
 
     /// Finds out, while it runs, whether anybody lived when this node started, and says so in its record.
-    pub(super) fn resolve_unsure(&mut self) {
-        if !matches!(self.life, Life::Running) || self.config.role != Role::Node {
+    pub(super) fn resolve_unsure(&mut self, cx: &mut Ctx) {
+        if !matches!(cx.life, Life::Running) || cx.config.role != Role::Node {
             return;
         }
-        let Some((record, expect)) = self.own_record() else {
+        let Some((record, expect)) = cx.own_record() else {
             return;
         };
-        if !record.unsure || self.is_writing_own_record() {
+        if !record.unsure || cx.is_writing_own_record() {
             return;
         }
-        match self.others() {
-            Others::Open(at) => return self.timers.set(Timer::OwnRecord, at.max(self.now)),
+        match self.others(cx) {
+            Others::Open(at) => return cx.timers.set(Timer::OwnRecord, at.max(cx.now)),
             Others::Unread => {
-                self.list();
-                let again = self.now + self.config.timing.renew_interval;
-                return self.timers.set(Timer::OwnRecord, again);
+                cx.list();
+                let again = cx.now + cx.config.timing.renew_interval;
+                return cx.timers.set(Timer::OwnRecord, again);
             }
             Others::Unasked(_) => {
                 // Somebody asks after each session, now and then.
-                let again = self.now + self.config.timing.renew_interval;
-                return self.timers.set(Timer::OwnRecord, again);
+                let again = cx.now + cx.config.timing.renew_interval;
+                return cx.timers.set(Timer::OwnRecord, again);
             }
-            Others::Gone if self.raise_boot(WritePurpose::OwnRecord) => return,
+            Others::Gone if self.raise_boot(cx, WritePurpose::OwnRecord) => return,
             Others::Gone | Others::Live => {}
         }
-        let boot = self.view.cluster.get(&()).map(|c| c.boot);
+        let boot = cx.view.cluster.get(&()).map(|c| c.boot);
         let new = NodeRecord {
-            head: record.head.next(self.nonce()),
+            head: record.head.next(cx.nonce()),
             unsure: false,
             boot: boot.max(record.boot),
             ..record
         };
-        self.put_own_record(expect, new);
+        cx.put_own_record(expect, new);
     }
+}
 
-    fn own_record(&self) -> Option<(NodeRecord, Expect)> {
-        let me = self.my_session()?.id;
-        let seen = self.view.nodes.seen(&self.config.name)?;
-        let expect = Expect::Version(seen.version.clone());
-        (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
-    }
-
-    fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
-        let key = Key::Node(self.config.name.clone());
-        self.put(
-            key,
-            expect,
-            Record::Node(Arc::new(record)),
-            WritePurpose::OwnRecord,
-        );
-    }
-
-    fn is_writing_own_record(&self) -> bool {
-        self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == WritePurpose::OwnRecord)
-        })
-    }
-
+impl Ctx {
     /// A write of [`Purpose::OwnRecord`] is settled, whatever became of it: what is left to do shows in the view.
     pub(super) fn on_around_settled(&mut self, failed: bool) {
         let at = match failed {
@@ -377,46 +365,6 @@ impl Node {
             false => self.now,
         };
         self.timers.set_sooner(Timer::OwnRecord, at);
-    }
-
-    /// Does what the node's own record asks of it: says that it is drained once it is, and stops if it is told to.
-    pub(super) fn apply_own_record(&mut self) {
-        let Some((record, expect)) = self.own_record() else {
-            return;
-        };
-        if record.stop_session == Some(record.session) && matches!(self.life, Life::Running) {
-            self.note(NodeEvent::StopRequested {
-                session: record.session,
-            });
-            return self.begin_stop();
-        }
-        let done = record.mode == NodeMode::Draining
-            && matches!(self.life, Life::Running)
-            && self.may_own()
-            && !self.is_writing_own_record()
-            && self.has_nothing(record.session);
-        if done {
-            let new = NodeRecord {
-                head: record.head.next(self.nonce()),
-                mode: NodeMode::drained(NodeMode::BY_OPERATOR),
-                ..record
-            };
-            self.put_own_record(expect, new);
-        }
-    }
-
-    /// Whether nothing is owned by a session of this node, or on its way to it.
-    fn has_nothing(&self, session: SessionId) -> bool {
-        let shards = self.view.shards.iter();
-        let mut mine = shards.filter(|(id, seen)| {
-            let coming = seen.record.ownership.moving();
-            self.config.keyspaces.contains_key(&id.keyspace)
-                && (seen.record.is_owned_by(session)
-                    || coming.is_some_and(|(mv, _)| mv.to.session == session))
-        });
-        self.runs.is_empty()
-            && mine.next().is_none()
-            && self.shards.values().all(super::shards::ShardSlot::is_quiet)
     }
 
     /// Removes what is recorded of ephemeral nodes that are long gone, unless an operator has set something there.
@@ -443,4 +391,64 @@ impl Node {
             self.delete(key, version);
         }
     }
+}
+
+impl Shards {
+    /// Whether nothing is owned by a session of this node, or on its way to it.
+    fn has_nothing(&self, cx: &Ctx, session: SessionId) -> bool {
+        let shards = cx.view.shards.iter();
+        let mut mine = shards.filter(|(id, seen)| {
+            let coming = seen.record.ownership.moving();
+            cx.config.keyspaces.contains_key(&id.keyspace)
+                && (seen.record.is_owned_by(session)
+                    || coming.is_some_and(|(mv, _)| mv.to.session == session))
+        });
+        self.runs.is_empty()
+            && mine.next().is_none()
+            && self.slots.values().all(super::shards::ShardSlot::is_quiet)
+    }
+}
+
+impl Ctx {
+    fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
+        let key = Key::Node(self.config.name.clone());
+        self.put(
+            key,
+            expect,
+            Record::Node(Arc::new(record)),
+            WritePurpose::OwnRecord,
+        );
+    }
+
+    fn is_writing_own_record(&self) -> bool {
+        self.is_writing(&WritePurpose::OwnRecord)
+    }
+}
+
+/// Reports that a draining node is drained. Returns `true` if an operator has asked this node to stop.
+pub(super) fn apply_own_record(cx: &mut Ctx, shards: &Shards) -> bool {
+    let Some((record, expect)) = cx.own_record() else {
+        return false;
+    };
+    let running = matches!(cx.life, Life::Running);
+    if record.stop_session == Some(record.session) && running {
+        cx.note(NodeEvent::StopRequested {
+            session: record.session,
+        });
+        return true;
+    }
+    let done = record.mode == NodeMode::Draining
+        && running
+        && cx.may_own()
+        && !cx.is_writing_own_record()
+        && shards.has_nothing(cx, record.session);
+    if done {
+        let new = NodeRecord {
+            head: record.head.next(cx.nonce()),
+            mode: NodeMode::drained(NodeMode::BY_OPERATOR),
+            ..record
+        };
+        cx.put_own_record(expect, new);
+    }
+    false
 }

@@ -9,21 +9,21 @@ use crate::keys::Key;
 use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
 use crate::reason::Reason;
-use crate::record::{
-    BootClock, Damage, FORMAT, Head, HeldByRouter, Record, SessionRecord, Unknown,
-};
+use crate::record::{BootClock, Damage, FORMAT, Head, Record, SessionRecord, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
+use crate::view::KeyState;
 
-use super::startup::Boot;
-use super::store_requests::{Pending, Settled};
+use super::context::Ctx;
+use super::shards::Shards;
+use super::store_requests::Pending;
 use super::timers::Timer;
-use super::{Life, Node, Timekeeper};
+use super::{Life, Timekeeper};
 
 /// A session that this node has created, or is creating.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Holder {
+pub(super) struct OwnSession {
     pub(super) id: SessionId,
     pub(super) record: Arc<SessionRecord>,
     /// The version to renew; `None` until the creation is confirmed.
@@ -41,9 +41,37 @@ pub(super) struct Holder {
     /// The end of this session was sent. From then on the session owns nothing and is not renewed, whatever the outcome of the
     /// write.
     pub(super) resigned: bool,
+    /// Registration time; zero before the node runs in this session.
+    pub(super) registered: Time,
 }
 
-impl Holder {
+/// State of the renewals of the node's session, and what the session's record reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Session {
+    /// Number of sessions that this process has created.
+    pub(super) sessions: u64,
+    /// Time before which the end of the session is not written again.
+    pub(super) resign_not_before: Time,
+    /// Last sign of life of the application's runtime.
+    pub(super) progress: Time,
+    /// It was reported that renewals have stopped because the runtime shows no sign of life.
+    pub(super) wedged: bool,
+    /// Session of this node that has expired according to the store.
+    pub(super) ran_out: Option<SessionId>,
+    /// Time of the last write of the session's record that reported costs or changed its list of unserved shards.
+    pub(super) load_told: Time,
+}
+
+/// A change of the session that concerns other parts of the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SessionChange {
+    /// The lease is in another phase.
+    Lease(LeasePhase),
+    /// The session is over. Everything closes before anything else happens, then the node registers again.
+    Over(Reason),
+}
+
+impl OwnSession {
     /// Returns whether a renewal of this session can have written this record: everything that renewals never change is as it
     /// was.
     fn may_have_written(&self, record: &SessionRecord, stopping: bool) -> bool {
@@ -62,33 +90,14 @@ impl Holder {
     }
 }
 
-impl Node {
-    pub(super) fn my_session(&self) -> Option<&Holder> {
-        self.holder.as_ref().filter(|h| h.version.is_some())
-    }
-
-    /// Whether the node may own, claim and serve at all.
-    pub(super) fn may_own(&self) -> bool {
-        matches!(self.life, Life::Running | Life::Stopping)
-            && self.lease_phase().is_some_and(LeasePhase::may_own)
-            && self.store_replaced.is_none()
-            && !self.has_resigned()
-    }
-
-    /// True after the end of the present session was sent. That write may have landed or may land late; other nodes can claim
-    /// the session's shards from then on.
-    pub(super) fn has_resigned(&self) -> bool {
-        self.holder.as_ref().is_some_and(|h| h.resigned)
-            && !self.config.rules.broken_by(Mutant::ServesAfterResigning)
-    }
-
+impl Session {
     /// Creates a session under an id that was never used.
-    pub(super) fn create_session(&mut self) {
+    pub(super) fn create_session(&mut self, cx: &mut Ctx) {
         self.sessions += 1;
-        let id = SessionId(self.config.entropy.wrapping_add(u128::from(self.sessions)));
-        let nonce = self.nonce();
-        let config = Arc::clone(&self.config);
-        let cluster = self.view.cluster.get(&());
+        let id = SessionId(cx.config.entropy.wrapping_add(u128::from(self.sessions)));
+        let nonce = cx.nonce();
+        let config = Arc::clone(&cx.config);
+        let cluster = cx.view.cluster.get(&());
         let record = Arc::new(SessionRecord {
             head: Head::first(nonce),
             ended: None,
@@ -111,10 +120,10 @@ impl Node {
             version: config.version.as_str().into(),
             store: cluster.map_or("", |c| &c.store).into(),
             leased: None,
-            boot_clock: self.boot_clock(),
+            boot_clock: cx.boot_clock(),
             unknown: Unknown::new(),
         });
-        self.holder = Some(Holder {
+        cx.own = Some(OwnSession {
             id,
             record,
             version: None,
@@ -124,114 +133,72 @@ impl Node {
             rewriting: false,
             refused: false,
             resigned: false,
+            registered: Time::ZERO,
         });
-        self.out.push(Action::Remember(id));
+        cx.out.push(Action::Remember(id));
         match config.timekeeper {
-            Timekeeper::Nodes => self.put_new_session(self.now),
-            Timekeeper::Store => self.ask_for_lease(id),
+            Timekeeper::Nodes => self.put_new_session(cx, cx.now),
+            Timekeeper::Store => self.ask_for_lease(cx, id),
         }
     }
 
     /// Writes the record of the session that is being created. Its time counts from `sent`.
-    pub(super) fn put_new_session(&mut self, sent: Time) {
-        let Some(holder) = &self.holder else { return };
+    pub(super) fn put_new_session(&mut self, cx: &mut Ctx, sent: Time) {
+        let Some(holder) = &cx.own else { return };
         let nonce = holder.record.head.nonce;
         let request = Request::Put {
             key: Key::Session(holder.id),
             expect: Expect::Absent,
             record: Record::Session(Arc::clone(&holder.record)),
         };
-        self.ask(
+        cx.ask(
             Connection::Renewal,
             request,
             Pending::CreateSession { nonce, sent },
         );
     }
 
-    fn boot_clock(&self) -> Option<BootClock> {
-        let id = self.config.boot_id.clone()?;
-        Some(BootClock {
-            id,
-            until_ns: self.now + self.config.timing.ttl,
-        })
-    }
-
-    pub(super) fn on_session_created(&mut self, nonce: Nonce, sent: Time, reply: Reply) {
-        let Some(holder) = self
-            .holder
-            .as_mut()
-            .filter(|h| h.record.head.nonce == nonce)
-        else {
-            return;
-        };
-        let Reply::Won(version) = reply else {
-            // Whether the record is there or not, nobody will renew it: a fresh id is the simplest way on.
-            return self.session_not_created(&reply);
-        };
-        holder.version = Some(version.clone());
-        let sure = holder.record.leased.map_or(holder.record.ttl, |granted| {
-            self.config.timing.sure_of(granted)
-        });
-        let ttl = sure.min(holder.record.ttl);
-        let lease = Lease::new(self.now, sent, ttl, self.config.rules);
-        holder.lease = Some(lease);
-        let (id, record) = (holder.id, Arc::clone(&holder.record));
-        self.learn(
-            &Key::Session(id),
-            Found {
-                version,
-                record: Ok(Record::Session(record)),
-            },
-        );
-        self.timers
-            .set(Timer::Renew, sent + self.config.timing.renew_interval);
-        self.publish_lease();
-        self.on_boot_settled(Settled::Done);
-    }
-
     /// For how long the application's runtime has shown no sign of life, if that is too long.
-    pub(super) fn is_wedged(&self) -> Option<Duration> {
-        let silent = self.now.since(self.progress);
-        (self.started && silent > self.config.timing.stall_limit).then_some(silent)
+    pub(super) fn is_wedged(&self, cx: &Ctx) -> Option<Duration> {
+        let silent = cx.now.since(self.progress);
+        (cx.started && silent > cx.config.timing.stall_limit).then_some(silent)
     }
 
     /// Sends a renewal, unless one is under way, the session's end was sent, or the application's runtime shows no sign of
     /// life.
-    pub(super) fn renew(&mut self) {
-        if self.has_resigned() {
+    pub(super) fn renew(&mut self, cx: &mut Ctx, shards: &Shards) {
+        if cx.has_resigned() {
             return;
         }
-        if let Some(since) = self.is_wedged() {
-            self.timers.set(
-                Timer::Renew,
-                self.now + self.config.timing.renew_retry_interval,
-            );
+        if let Some(since) = self.is_wedged(cx) {
+            cx.timers
+                .set(Timer::Renew, cx.now + cx.config.timing.renew_retry_interval);
             if !std::mem::replace(&mut self.wedged, true) {
-                self.note(NodeEvent::RuntimeBlocked { since });
+                cx.note(NodeEvent::RuntimeBlocked { since });
             }
             return;
         }
         self.wedged = false;
-        let nonce = self.nonce();
-        let boot_clock = self.boot_clock();
-        let stopping = matches!(self.life, Life::Stopping);
-        let loads = self.loads();
-        let unserved = self.unserved();
-        let news = self.is_news(&loads) || self.unserved_is_news(&unserved);
-        let Some(holder) = self.holder.as_mut().filter(|h| !h.busy) else {
+        let nonce = cx.nonce();
+        let boot_clock = cx.boot_clock();
+        let stopping = matches!(cx.life, Life::Stopping);
+        let loads = shards.loads(cx);
+        let unserved = cx.unserved();
+        let news = self.is_news(cx, &loads) || self.unserved_is_news(cx, &unserved);
+        let Some(holder) = cx.own.as_mut().filter(|h| !h.busy) else {
             return;
         };
         let Some(version) = holder.version.clone() else {
             return;
         };
         let leaves = stopping && !holder.record.stopping;
-        let holds = holder.record.held != self.held;
+        let holds = holder.record.held != cx.held;
         let writes = (leaves || holder.rewriting || news || holds) && !holder.refused;
         if holder.record.leased.is_some()
             && !writes
-            && !self.config.rules.broken_by(Mutant::RenewedByWriting)
+            && !cx.config.rules.broken_by(Mutant::RenewedByWriting)
         {
-            return self.keep_alive();
+            return self.keep_alive(cx);
         }
         holder.busy = true;
         let mut record = (*holder.record).clone();
@@ -242,74 +209,59 @@ impl Node {
         record.stopping |= stopping;
         let tells_load = !loads.is_empty() || record.unserved != unserved;
         record.costs = loads;
-        record.held = self.held.clone();
+        record.held = cx.held.clone();
         record.unserved = unserved;
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
         if tells_load {
-            self.load_was_told(self.now);
+            self.load_was_told(cx, cx.now);
         }
         let request = Request::Put {
             key: Key::Session(id),
             expect: Expect::Version(version),
             record: record.clone(),
         };
-        self.ask(
+        cx.ask(
             Connection::Renewal,
             request,
             Pending::Renew {
                 id,
                 nonce,
-                sent: self.now,
+                sent: cx.now,
                 record,
             },
         );
-        if self.config.rules.broken_by(Mutant::RenewPerShard) {
-            self.renew_every_shard();
-        }
-    }
-
-    /// A router holds other shards than before: owners wait to hear of it.
-    pub(super) fn hold(&mut self, held: HeldByRouter) {
-        if self.held != held {
-            // Nobody waits to hear of what is no longer held: the next renewal says it.
-            let news = held.iter().any(|(keyspace, shards)| {
-                let told = self.held.get(keyspace);
-                shards
-                    .iter()
-                    .any(|(shard, mv)| told.and_then(|told| told.get(shard)) != Some(mv))
-            });
-            self.held = held;
-            if news {
-                self.renew();
-            }
+        if cx.config.rules.broken_by(Mutant::RenewPerShard) {
+            cx.renew_every_shard();
         }
     }
 
     /// Whether what the session says is held is not what is held.
-    fn tells_old_news(&self) -> bool {
-        let told = self.holder.as_ref().map(|h| &h.record.held);
-        told.is_some_and(|told| *told != self.held)
+    fn tells_old_news(&self, cx: &Ctx) -> bool {
+        let told = cx.own.as_ref().map(|h| &h.record.held);
+        told.is_some_and(|told| *told != cx.held)
     }
 
-    pub(super) fn on_renewed(&mut self, nonce: Nonce, sent: Time, record: Record, reply: Reply) {
+    pub(super) fn on_renewed(
+        &mut self,
+        cx: &mut Ctx,
+        nonce: Nonce,
+        sent: Time,
+        record: Record,
+        reply: Reply,
+    ) -> Option<SessionChange> {
         let Record::Session(record) = record else {
-            return;
+            return None;
         };
-        let Some(holder) = self.holder.as_mut() else {
-            return;
-        };
+        let holder = cx.own.as_mut()?;
         let id = holder.id;
         let key = Key::Session(id);
         match reply {
             Reply::Won(_)
                 if holder.rewriting
-                    && holder
-                        .lease
-                        .as_ref()
-                        .is_none_or(|l| self.now >= l.deadline()) =>
+                    && holder.lease.as_ref().is_none_or(|l| cx.now >= l.deadline()) =>
             {
-                self.session_over(Reason::RecordUnreadable);
+                return Some(SessionChange::Over(Reason::RecordUnreadable));
             }
             Reply::Won(version) => {
                 holder.busy = false;
@@ -317,25 +269,26 @@ impl Node {
                 holder.version = Some(version.clone());
                 holder.record = Arc::clone(&record);
                 let leased = record.leased.is_some();
-                self.learn(
+                cx.learn(
                     &key,
                     Found {
                         version,
                         record: Ok(Record::Session(record)),
                     },
                 );
-                if leased && !self.config.rules.broken_by(Mutant::RenewedByWriting) {
+                if leased && !cx.config.rules.broken_by(Mutant::RenewedByWriting) {
                     // The lease's time goes on as if nothing had been written.
-                    self.timers.set(Timer::Renew, self.now);
+                    cx.timers.set(Timer::Renew, cx.now);
                 } else {
-                    self.renewal_confirmed(sent, self.config.timing.ttl);
-                    if self.tells_old_news() {
-                        self.timers.set(Timer::Renew, self.now);
+                    let change = self.renewal_confirmed(cx, sent, cx.config.timing.ttl);
+                    if self.tells_old_news(cx) {
+                        cx.timers.set(Timer::Renew, cx.now);
                     }
+                    return change;
                 }
             }
             Reply::Lost => {
-                self.ask(
+                cx.ask(
                     Connection::Renewal,
                     Request::Get(key),
                     Pending::ReadSession { id },
@@ -349,25 +302,20 @@ impl Node {
                 }
                 holder.busy = false;
                 holder.refused = record.leased.is_some();
-                self.renewal_failed(failure);
+                return self.renewal_failed(cx, failure);
             }
             _ => {}
         }
+        None
     }
 
     /// A renewal found another version than it expected: its own late write, or an end.
-    pub(super) fn on_session_read(&mut self, reply: Reply) {
-        let (rules, stopping) = (self.config.rules, self.is_leaving());
-        let Some(holder) = self.holder.as_mut() else {
-            return;
-        };
+    pub(super) fn on_session_read(&mut self, cx: &mut Ctx, reply: Reply) -> Option<SessionChange> {
+        let (rules, stopping) = (cx.config.rules, cx.is_leaving());
+        let holder = cx.own.as_mut()?;
         let id = holder.id;
         holder.busy = false;
-        let late = holder.rewriting
-            && holder
-                .lease
-                .as_ref()
-                .is_none_or(|l| self.now >= l.deadline());
+        let late = holder.rewriting && holder.lease.as_ref().is_none_or(|l| cx.now >= l.deadline());
         match reply {
             Reply::Got(Some(found)) => {
                 let key = Key::Session(id);
@@ -383,7 +331,7 @@ impl Node {
                             .copied();
                         let leased = holder.record.leased.is_some();
                         if own.is_none() && leased {
-                            return self.tie_to_lease(found);
+                            return self.tie_to_lease(cx, found);
                         }
                         holder.version = Some(found.version.clone());
                         if own.is_some() {
@@ -393,168 +341,214 @@ impl Node {
                             let head = &mut Arc::make_mut(&mut holder.record).head;
                             head.rev = head.rev.max(record.head.rev);
                         }
-                        self.learn(&key, found);
+                        cx.learn(&key, found);
                         match own {
-                            Some(_) if late => self.session_over(Reason::RecordUnreadable),
-                            Some(_) if leased => self.found_own_write(),
-                            Some((_, sent)) => self.renewal_confirmed(sent, self.config.timing.ttl),
-                            None => self.timers.set(Timer::Renew, self.now),
+                            Some(_) if late => {
+                                return Some(SessionChange::Over(Reason::RecordUnreadable));
+                            }
+                            Some(_) if leased => self.found_own_write(cx),
+                            Some((_, sent)) => {
+                                return self.renewal_confirmed(cx, sent, cx.config.timing.ttl);
+                            }
+                            None => cx.timers.set(Timer::Renew, cx.now),
                         }
+                        None
                     }
                     Ok(_) => {
-                        self.learn(&key, found);
-                        self.session_over(Reason::SessionEnded);
+                        cx.learn(&key, found);
+                        Some(SessionChange::Over(Reason::SessionEnded))
                     }
-                    Err(Damage::Corrupt(_)) => self.rewrite_session(found),
-                    Err(newer) => self.renewal_failed(StoreFailure::Denied(newer.to_string())),
+                    Err(Damage::Corrupt(_)) => self.rewrite_session(cx, found),
+                    Err(newer) => self.renewal_failed(cx, StoreFailure::Denied(newer.to_string())),
                 }
             }
-            Reply::Got(None) => self.session_over(Reason::RecordMissing),
-            Reply::Failed(failure) => self.renewal_failed(failure),
-            _ => {}
+            Reply::Got(None) => Some(SessionChange::Over(Reason::RecordMissing)),
+            Reply::Failed(failure) => self.renewal_failed(cx, failure),
+            _ => None,
         }
     }
 
     /// The node's own session record cannot be read, or is not its own. What stood there may have been a tombstone; but as long
     /// as the lease has time, nobody can have proven an end, and the record may be written again. Later it may not.
-    pub(super) fn rewrite_session(&mut self, found: Found) {
-        let may_own = self.lease_phase().is_some_and(LeasePhase::may_own);
-        let Some(key) = self.session().map(Key::Session) else {
-            return;
-        };
+    pub(super) fn rewrite_session(&mut self, cx: &mut Ctx, found: Found) -> Option<SessionChange> {
+        let may_own = cx.lease_phase().is_some_and(LeasePhase::may_own);
+        let key = cx.session().map(Key::Session)?;
         let version = found.version.clone();
-        self.learn(&key, found);
-        let rev = self.view.fresh_rev(&key);
-        let Some(holder) = self.holder.as_mut().filter(|_| may_own) else {
-            return self.session_over(Reason::RecordUnreadable);
+        cx.learn(&key, found);
+        let rev = cx.view.fresh_rev(&key);
+        let Some(holder) = cx.own.as_mut().filter(|_| may_own) else {
+            return Some(SessionChange::Over(Reason::RecordUnreadable));
         };
         let mut record = (*holder.record).clone();
         record.head.rev = record.head.rev.max(rev);
         holder.record = Arc::new(record);
         holder.version = Some(version);
         holder.rewriting = true;
-        self.timers.set(Timer::Renew, self.now);
+        cx.timers.set(Timer::Renew, cx.now);
+        None
     }
 
     /// A renewal that was sent at `sent` is good for `ttl`, but for no longer than everybody reads in the record.
-    pub(super) fn renewal_confirmed(&mut self, sent: Time, ttl: Duration) {
-        let (timing, rules) = (self.timing(), self.config.rules);
-        let Some(holder) = self.holder.as_mut() else {
-            return;
-        };
+    pub(super) fn renewal_confirmed(
+        &mut self,
+        cx: &mut Ctx,
+        sent: Time,
+        ttl: Duration,
+    ) -> Option<SessionChange> {
+        let (timing, rules) = (cx.timing(), cx.config.rules);
+        let holder = cx.own.as_mut()?;
         if !holder.rewriting {
             holder.unsettled.clear();
         }
         let ttl = ttl.min(holder.record.ttl);
-        let Some(lease) = holder.lease.as_mut() else {
-            return;
-        };
+        let lease = holder.lease.as_mut()?;
         let from = lease.phase();
-        let to = lease.confirmed(self.now, sent, ttl, &timing, rules);
-        let left = lease.deadline().since(self.now);
-        self.timers
-            .set(Timer::Renew, (sent + timing.renew_interval).max(self.now));
-        self.note(NodeEvent::Renewed {
-            took: self.now.since(sent),
+        let to = lease.confirmed(cx.now, sent, ttl, &timing, rules);
+        let left = lease.deadline().since(cx.now);
+        cx.timers
+            .set(Timer::Renew, (sent + timing.renew_interval).max(cx.now));
+        cx.note(NodeEvent::Renewed {
+            took: cx.now.since(sent),
             left,
         });
-        self.publish_lease();
-        self.lease_moved(from, to);
+        self.publish_lease(cx);
+        self.lease_moved(cx, from, to)
     }
 
-    pub(super) fn renewal_failed(&mut self, failure: StoreFailure) {
-        let (timing, rules) = (self.timing(), self.config.rules);
-        let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
-            return;
-        };
+    pub(super) fn renewal_failed(
+        &mut self,
+        cx: &mut Ctx,
+        failure: StoreFailure,
+    ) -> Option<SessionChange> {
+        let (timing, rules) = (cx.timing(), cx.config.rules);
+        let lease = cx.own.as_mut().and_then(|h| h.lease.as_mut())?;
         let from = lease.phase();
-        let to = lease.failed(self.now, &timing, rules);
+        let to = lease.failed(cx.now, &timing, rules);
         let streak = lease.failure_streak();
         if !rules.broken_by(Mutant::RenewalGivesUp) {
-            self.timers
-                .set(Timer::Renew, self.now + timing.renew_retry_interval);
+            cx.timers
+                .set(Timer::Renew, cx.now + timing.renew_retry_interval);
         }
         let (StoreFailure::Unavailable(error)
         | StoreFailure::Unknown(error)
         | StoreFailure::Denied(error)) = failure;
-        self.note(NodeEvent::RenewalFailed { streak, error });
-        self.lease_moved(from, to);
+        cx.note(NodeEvent::RenewalFailed { streak, error });
+        self.lease_moved(cx, from, to)
     }
 
     /// Lets the clock act on the lease: called at every step, whatever the event.
-    pub(super) fn tick_lease(&mut self) {
-        let Some(lease) = self.holder.as_mut().and_then(|h| h.lease.as_mut()) else {
-            return;
-        };
+    pub(super) fn tick_lease(&mut self, cx: &mut Ctx) -> Option<SessionChange> {
+        let lease = cx.own.as_mut().and_then(|h| h.lease.as_mut())?;
         let from = lease.phase();
-        let to = lease.tick(self.now, &self.config.timing, self.config.rules);
+        let to = lease.tick(cx.now, &cx.config.timing, cx.config.rules);
         // Else it wants to be woken when it did before.
-        if from != to {
-            self.lease_moved(from, to);
+        match from == to {
+            true => None,
+            false => self.lease_moved(cx, from, to),
         }
     }
 
-    fn lease_moved(&mut self, from: LeasePhase, to: LeasePhase) {
-        let rules = self.config.rules;
-        let wake = self
-            .holder
+    fn lease_moved(
+        &mut self,
+        cx: &mut Ctx,
+        from: LeasePhase,
+        to: LeasePhase,
+    ) -> Option<SessionChange> {
+        let rules = cx.config.rules;
+        let wake = cx
+            .own
             .as_ref()
             .and_then(|h| h.lease.as_ref())
-            .and_then(|l| l.wake(&self.config.timing, rules));
+            .and_then(|l| l.wake(&cx.config.timing, rules));
         match wake {
-            Some(at) => self.timers.set(Timer::Lease, at),
-            None => self.timers.clear(&Timer::Lease),
+            Some(at) => cx.timers.set(Timer::Lease, at),
+            None => cx.timers.clear(&Timer::Lease),
         }
         if from == to {
-            return;
+            return None;
         }
-        self.note(NodeEvent::Lease { from, to });
-        self.look_at_leader();
-        if to == LeasePhase::Detached {
-            self.cut_all(Reason::LeaseLost);
-        }
-        if to == LeasePhase::Attached {
-            // What was observed while the store was away proves nothing about others.
-            self.peers.trust_from(self.now);
-            if let Some(company) = &mut self.company {
-                company.restart(self.now);
-            }
-            self.look_at_all = true;
-        }
+        cx.note(NodeEvent::Lease { from, to });
+        Some(SessionChange::Lease(to))
     }
 
-    fn publish_lease(&mut self) {
-        let Some(holder) = &self.holder else { return };
+    fn publish_lease(&mut self, cx: &mut Ctx) {
+        let Some(holder) = &cx.own else { return };
         let Some(lease) = &holder.lease else { return };
-        let stop_time = lease.closes_at(&self.config.timing, self.config.rules);
-        self.out.push(Action::Lease {
+        let stop_time = lease.closes_at(&cx.config.timing, cx.config.rules);
+        cx.out.push(Action::Lease {
             session: holder.id,
             stop_time,
             deadline: lease.deadline(),
         });
-        let wake = lease.wake(&self.config.timing, self.config.rules);
+        let wake = lease.wake(&cx.config.timing, cx.config.rules);
         if let Some(at) = wake {
-            self.timers.set(Timer::Lease, at);
+            cx.timers.set(Timer::Lease, at);
         }
     }
 
-    /// The node's session is over: everything closes before anything else happens, then the node registers anew.
-    pub(super) fn session_over(&mut self, reason: Reason) {
-        let Some(holder) = self.holder.take() else {
-            return;
-        };
-        self.cut_all(reason);
-        self.stop_leading();
-        self.timers.clear(&Timer::Renew);
-        self.timers.clear(&Timer::Lease);
-        self.note(NodeEvent::SessionLost {
-            session: holder.id,
-            reason,
-        });
-        if matches!(self.life, Life::Running | Life::Booting(_)) {
-            self.life = Life::Booting(Boot::default());
-            self.timers.set(Timer::Boot, self.now);
+    /// Evaluates a change of the session's own record.
+    pub(super) fn on_own_record(&self, cx: &mut Ctx) -> Option<SessionChange> {
+        let id = cx.session()?;
+        match cx.view.sessions.cell(&id) {
+            Some(KeyState::Present(seen)) if seen.record.ended.is_some() && !cx.is_resigning() => {
+                Some(SessionChange::Over(Reason::SessionEnded))
+            }
+            Some(KeyState::Missing { .. }) => Some(SessionChange::Over(Reason::RecordMissing)),
+            // Until the record is rewritten, other processes take this node for dead.
+            Some(KeyState::Damaged { .. }) => {
+                cx.timers.set(Timer::Renew, cx.now);
+                None
+            }
+            _ => None,
         }
-        self.refresh_members();
+    }
+}
+
+impl Ctx {
+    fn boot_clock(&self) -> Option<BootClock> {
+        let id = self.config.boot_id.clone()?;
+        Some(BootClock {
+            id,
+            until_ns: self.now + self.config.timing.ttl,
+        })
+    }
+}
+
+impl Session {
+    /// Begins the lease of a session whose record was created. Returns `None` if the reply is for another session, and `false` if
+    /// the session was not created.
+    pub(super) fn on_created(
+        &mut self,
+        cx: &mut Ctx,
+        nonce: Nonce,
+        sent: Time,
+        reply: &Reply,
+    ) -> Option<bool> {
+        let own = cx
+            .own
+            .as_mut()
+            .filter(|own| own.record.head.nonce == nonce)?;
+        let Reply::Won(version) = reply else {
+            // Whether the record exists or not, no process renews it. A new id is the simplest way to continue.
+            return Some(false);
+        };
+        own.version = Some(version.clone());
+        let timing = &cx.config.timing;
+        let sure = match own.record.leased {
+            Some(granted) => timing.sure_of(granted),
+            None => own.record.ttl,
+        };
+        let ttl = sure.min(own.record.ttl);
+        own.lease = Some(Lease::new(cx.now, sent, ttl, cx.config.rules));
+        let key = Key::Session(own.id);
+        let found = Found {
+            version: version.clone(),
+            record: Ok(Record::Session(Arc::clone(&own.record))),
+        };
+        cx.learn(&key, found);
+        let at = sent + cx.config.timing.renew_interval;
+        cx.timers.set(Timer::Renew, at);
+        self.publish_lease(cx);
+        Some(true)
     }
 }

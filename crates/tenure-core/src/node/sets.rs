@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::store_requests::Pending;
 use crate::keys::Key;
 use crate::machine::OpId;
+
+use super::store_requests::Pending;
 
 /// Requests under way, in the order in which they were made; most are answered in that order. What is known of one is large
 /// and lies apart, so that the list itself stays small.

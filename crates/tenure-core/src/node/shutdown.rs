@@ -1,71 +1,22 @@
 //! The way out: gates closed, work stopped, shards released, session ended. In this order.
 
-use crate::machine::{Action, Event, Step};
-use crate::reason::Reason;
+use crate::machine::Action;
 use crate::record::EndReason;
 use crate::rules::Mutant;
 
-use super::store_requests::{Pending, Settled, WritePurpose};
+use super::Life;
+use super::context::Ctx;
+use super::election::Leader;
+use super::renewal::Session;
+use super::shards::Shards;
+use super::startup::{Boot, Startup};
+use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node};
 
-impl Node {
-    pub(super) fn begin_stop(&mut self) {
-        match self.life {
-            Life::Running => {
-                self.resign_leadership();
-                self.life = Life::Stopping;
-                self.stopping_since = self.now;
-                let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
-                self.timers.set(Timer::Stop, self.now + limit);
-                if self.config.rules.broken_by(Mutant::EndBeforeRelease) {
-                    self.resign_session();
-                }
-                self.timers.set(Timer::Renew, self.now);
-                self.look_at_all = true;
-            }
-            Life::Booting(_) => {
-                let limit = self.config.timing.drain_timeout + self.config.timing.ttl;
-                self.life = Life::Stopping;
-                self.timers.clear(&Timer::Boot);
-                self.timers.set(Timer::Stop, self.now + limit);
-            }
-            Life::Stopping | Life::Over => {}
-        }
-    }
-
+impl Ctx {
     /// Whether the node has sent its own session's end.
     pub(super) fn is_resigning(&self) -> bool {
-        self.pending.values().any(|p| {
-            matches!(p, Pending::Put { purpose, .. } | Pending::ReadBack { purpose, .. } if *purpose == WritePurpose::Resign)
-        })
-    }
-
-    /// Ends the session if everything has stopped; at the limit, goes without having everything in order.
-    pub(super) fn finish_stop(&mut self, limit: bool) {
-        if !matches!(self.life, Life::Stopping) {
-            return;
-        }
-        let quiet =
-            self.runs.is_empty() && self.shards.values().all(super::shards::ShardSlot::is_quiet);
-        if limit {
-            self.cut_all(Reason::NodeStopping);
-            return self.stopped();
-        }
-        if !quiet {
-            return;
-        }
-        let Some(session) = self.my_session().map(|h| h.id) else {
-            return self.stopped();
-        };
-        let owns = self.view.shards.iter().any(|(id, s)| {
-            s.record.is_owned_by(session) && self.config.keyspaces.contains_key(&id.keyspace)
-        });
-        let waits = self.is_resigning() || self.now < self.resign_not_before;
-        if owns && self.may_own() || waits {
-            return;
-        }
-        self.resign_session();
+        self.is_writing(&WritePurpose::Resign)
     }
 
     /// Writes the node's own session's end.
@@ -75,42 +26,86 @@ impl Node {
         };
         self.end_session(id, EndReason::Resigned, WritePurpose::Resign);
         if !matches!(self.life, Life::Stopping) {
-            self.holder = None;
+            self.own = None;
             self.timers.clear(&Timer::Renew);
             self.timers.clear(&Timer::Lease);
-        } else if let Some(holder) = &mut self.holder {
+        } else if let Some(holder) = &mut self.own {
             holder.resigned = true;
         }
     }
 
-    pub(super) fn on_resigned(&mut self, outcome: Settled) {
-        if !matches!(self.life, Life::Stopping) {
-            return;
-        }
-        match outcome {
-            Settled::Failed { .. } => {
-                let retry = self.later(self.config.timing.renew_retry_interval);
-                self.resign_not_before = retry;
-                self.timers.set(Timer::Tick, retry);
-            }
-            // A renewal of ours may have come in between; the view has it, the next look resigns again.
-            Settled::Lost if self.my_session().is_some_and(|h| !self.ended(h.id)) => {
-                self.look_at_all = true
-            }
-            _ => self.stopped(),
-        }
-    }
-
-    fn stopped(&mut self) {
+    pub(super) fn stopped(&mut self) {
         self.life = Life::Over;
         self.out.push(Action::Stopped);
     }
+}
 
-    /// A node that is over only confirms what was under way.
-    pub(super) fn step_after_the_end(&mut self, event: Event) -> Step {
-        if let Event::Drained(activation) = event {
-            self.runs.remove(&activation);
+/// State of a stop.
+pub(super) enum StopState {
+    /// Shards are still being released, or the end of the session is being written.
+    Waiting,
+    /// Nothing is left to do.
+    Finished,
+    /// The end of the session is due.
+    Resign,
+}
+
+/// Returns what a stopping node does next.
+pub(super) fn stop_state(cx: &Ctx, shards: &Shards, session: &Session) -> StopState {
+    if !shards.is_quiet() {
+        return StopState::Waiting;
+    }
+    let Some(own) = cx.my_session().map(|own| own.id) else {
+        return StopState::Finished;
+    };
+    let owns = cx.view.shards.iter().any(|(id, seen)| {
+        seen.record.is_owned_by(own) && cx.config.keyspaces.contains_key(&id.keyspace)
+    });
+    let waits = cx.is_resigning() || cx.now < session.resign_not_before;
+    match owns && cx.may_own() || waits {
+        true => StopState::Waiting,
+        false => StopState::Resign,
+    }
+}
+
+/// Continues a stop after the write of the session's end is settled.
+pub(super) fn on_resigned(cx: &mut Ctx, session: &mut Session, outcome: &Settled) {
+    if !matches!(cx.life, Life::Stopping) {
+        return;
+    }
+    match outcome {
+        Settled::Failed { .. } => {
+            let retry = cx.later(cx.config.timing.renew_retry_interval);
+            session.resign_not_before = retry;
+            cx.timers.set(Timer::Tick, retry);
         }
-        Step::default()
+        // A renewal of this node may have come first. The view contains it, and the next scan resigns again.
+        Settled::Lost if cx.my_session().is_some_and(|own| !cx.ended(own.id)) => cx.scan_all = true,
+        _ => cx.stopped(),
+    }
+}
+
+/// Begins the stop of a node.
+pub(super) fn begin(cx: &mut Ctx, startup: &mut Startup, leader: &mut Leader) {
+    let limit = cx.now + cx.config.timing.drain_timeout + cx.config.timing.ttl;
+    match cx.life {
+        Life::Running => {
+            leader.resign_leadership(cx);
+            cx.life = Life::Stopping;
+            cx.stopping_since = cx.now;
+            cx.timers.set(Timer::Stop, limit);
+            if cx.broken_by(Mutant::EndBeforeRelease) {
+                cx.resign_session();
+            }
+            cx.timers.set(Timer::Renew, cx.now);
+            cx.scan_all = true;
+        }
+        Life::Booting => {
+            cx.life = Life::Stopping;
+            startup.boot = Boot::default();
+            cx.timers.clear(&Timer::Boot);
+            cx.timers.set(Timer::Stop, limit);
+        }
+        Life::Stopping | Life::Over => {}
     }
 }

@@ -4,24 +4,26 @@
 //! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
 //! session ended while it ran goes through the same steps.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{KeyspaceName, SessionId, ShardId, ShardName, Version};
+use crate::ids::{KeyspaceName, SessionId, ShardId, Version};
 use crate::keys::Key;
 use crate::machine::{Expect, Refusal, Reply, StoreFailure};
-use crate::record::{
-    ClusterRecord, EndReason, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Unknown,
-};
+use crate::record::{ClusterRecord, EndReason, Head, KeyspaceRecord, NodeRecord, Record, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::rejoin::Entering;
+use super::context::Ctx;
+use super::membership::Membership;
+use super::readiness::Initial;
+use super::record_recovery::Recovery;
+use super::rejoin::{Entering, StartupPeers};
+use super::renewal::Session;
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
-use super::{KeyspaceConfig, Life, Node, Timekeeper};
+use super::{KeyspaceConfig, Life, Timekeeper};
 
 /// How far the start has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,6 +41,24 @@ pub(super) struct Boot {
     refused: bool,
 }
 
+/// State of the start, and of what the node has to settle before it counts as started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Startup {
+    pub(super) boot: Boot,
+    /// What must be settled before the node counts as started; `None` once it is.
+    pub(super) initial: Option<Initial>,
+    /// Other nodes that were live at the start; `None` before they are recorded.
+    pub(super) company: Option<StartupPeers>,
+}
+
+/// End of a start.
+pub(super) enum StartupEnd {
+    /// The node's record names its session: the node runs.
+    Registered,
+    /// The start can never succeed.
+    Refused(Refusal),
+}
+
 /// What the start should do next.
 enum Next {
     Wait,
@@ -52,26 +72,60 @@ impl Boot {
     }
 }
 
-impl Node {
-    fn boot(&mut self) -> Option<&mut Boot> {
-        match &mut self.life {
-            Life::Booting(boot) => Some(boot),
-            _ => None,
-        }
+impl Startup {
+    fn boot(&mut self, cx: &Ctx) -> Option<&mut Boot> {
+        matches!(cx.life, Life::Booting).then_some(&mut self.boot)
     }
 
-    pub(super) fn resume_boot(&mut self) {
-        if let Some(boot) = self.boot() {
+    /// Begins a start at a time.
+    pub(super) fn begin(&mut self, cx: &mut Ctx, at: Time) {
+        cx.life = Life::Booting;
+        self.boot = Boot::default();
+        cx.timers.set(Timer::Boot, at);
+    }
+
+    /// Continues a start that has waited.
+    pub(super) fn resume(&mut self, cx: &Ctx) {
+        if let Some(boot) = self.boot(cx) {
             boot.not_before = Time::ZERO;
         }
-        self.advance_boot();
     }
 
-    pub(super) fn advance_boot(&mut self) {
-        let now = self.now;
-        let Some(boot) = self.boot() else { return };
+    /// Ends a start: the node is registered.
+    pub(super) fn finish(&mut self, cx: &mut Ctx) {
+        cx.life = Life::Running;
+        self.boot = Boot::default();
+        cx.timers.clear(&Timer::Boot);
+        let session = cx.session().unwrap_or(SessionId(0));
+        let record = cx.view.nodes.get(&cx.config.name);
+        let mode = record.map(|n| n.mode.clone()).unwrap_or_default();
+        cx.note(NodeEvent::Registered { session, mode });
+        cx.timers.set(Timer::OwnRecord, cx.now);
+        if let Some(own) = &mut cx.own {
+            own.registered = cx.now;
+        }
+        let tick = cx.now + cx.config.timing.tick_interval;
+        cx.timers.set(Timer::Tick, tick);
+    }
+
+    /// Restarts the observation of the peers that the start found: what was observed during an outage proves nothing.
+    pub(super) fn restart_peers(&mut self, now: Time) {
+        if let Some(peers) = &mut self.company {
+            peers.restart(now);
+        }
+    }
+
+    pub(super) fn advance_boot(
+        &mut self,
+        cx: &mut Ctx,
+        session: &mut Session,
+        membership: &Membership,
+        recovery: &mut Recovery,
+    ) -> Option<StartupEnd> {
+        let now = cx.now;
+        let boot = self.boot(cx)?;
         if boot.under_way > 0 || now < boot.not_before {
-            return;
+            return None;
         }
         if boot.store.is_none() {
             let first = !std::mem::replace(&mut boot.begun, true);
@@ -79,92 +133,69 @@ impl Node {
             if first {
                 self.company = None;
             }
-            return self.list();
+            cx.list();
+            return None;
         }
         let next = self
-            .boot_cluster()
+            .boot_cluster(cx, recovery)
             .and_then(|next| {
                 if matches!(next, Next::Done) {
-                    self.boot_keyspaces()
+                    self.boot_keyspaces(cx, recovery)
                 } else {
                     Ok(next)
                 }
             })
             .and_then(|next| {
                 if matches!(next, Next::Done) {
-                    self.boot_name()
+                    self.boot_name(cx, session, membership)
                 } else {
                     Ok(next)
                 }
             });
         match next {
-            Err(refusal) => self.refuse(refusal),
+            Err(refusal) => return Some(StartupEnd::Refused(refusal)),
             Ok(Next::Wait) => {}
-            Ok(Next::At(at)) => self.timers.set_sooner(Timer::Boot, at.max(self.now)),
-            Ok(Next::Done) => self.begin_running(),
+            Ok(Next::At(at)) => cx.timers.set_sooner(Timer::Boot, at.max(cx.now)),
+            Ok(Next::Done) => return Some(StartupEnd::Registered),
         }
+        None
     }
 
-    fn begin_running(&mut self) {
-        self.life = Life::Running;
-        self.timers.clear(&Timer::Boot);
-        let session = self.session().unwrap_or(SessionId(0));
-        let mode = self
-            .view
-            .nodes
-            .get(&self.config.name)
-            .map(|n| n.mode.clone())
-            .unwrap_or_default();
-        self.note(NodeEvent::Registered { session, mode });
-        self.timers.set(Timer::OwnRecord, self.now);
-        self.peers.trust_from(self.now);
-        self.registered = self.now;
-        self.timers
-            .set(Timer::Tick, self.now + self.config.timing.tick_interval);
-        self.refresh_members();
-        self.judge_everyone();
-        if std::mem::take(&mut self.relist) {
-            self.list();
-        }
-        self.look_at_every_shard();
-        self.look_at_leader();
-        self.begin_ready();
+    fn boot_put(&mut self, cx: &mut Ctx, key: Key, expect: Expect, record: Record) {
+        self.count_under_way(cx);
+        cx.put(key, expect, record, WritePurpose::Boot);
     }
 
-    fn boot_put(&mut self, key: Key, expect: Expect, record: Record) {
-        self.count_under_way();
-        self.put(key, expect, record, WritePurpose::Boot);
-    }
-
-    fn boot_cluster(&mut self) -> Result<Next, Refusal> {
-        let nonce = self.nonce();
+    fn boot_cluster(&mut self, cx: &mut Ctx, recovery: &mut Recovery) -> Result<Next, Refusal> {
+        let nonce = cx.nonce();
         let store = self
-            .boot()
+            .boot(cx)
             .and_then(|b| b.store.clone())
             .unwrap_or_default();
-        let ttl = self.longest_ttl();
-        match self.view.cluster.cell(&()) {
-            None | Some(KeyState::Missing { .. }) if self.store_replaced.is_some() => {
+        let ttl = cx.longest_ttl();
+        match cx.view.cluster.cell(&()) {
+            None | Some(KeyState::Missing { .. }) if cx.store_replaced.is_some() => {
                 // A store that lost everything: only people can say what it should become.
-                self.relist_later();
+                self.relist_later(cx);
                 Ok(Next::Wait)
             }
             None | Some(KeyState::Missing { .. }) => {
-                let rev = self.view.fresh_rev(&Key::Cluster);
+                let rev = cx.view.fresh_rev(&Key::Cluster);
                 let head = Head {
                     rev,
                     ..Head::first(nonce)
                 };
                 let record = ClusterRecord {
                     head,
-                    boot: self.view.highest_boot().max(1),
+                    boot: cx.view.highest_boot().max(1),
                     store,
                     longest_ttl: ttl,
-                    keyspaces: self.generations.clone(),
+                    keyspaces: recovery.generations.clone(),
                     moves_paused: None,
                     unknown: Unknown::new(),
                 };
                 self.boot_put(
+                    cx,
                     Key::Cluster,
                     Expect::Absent,
                     Record::Cluster(Arc::new(record)),
@@ -177,29 +208,30 @@ impl Node {
             }),
             Some(KeyState::Present(seen)) if seen.record.store != store => {
                 let expected = seen.record.store.clone();
-                if !self.started {
+                if !cx.started {
                     return Err(Refusal::StoreChanged {
                         found: store,
                         expected,
                     });
                 }
-                self.relist_later();
+                self.relist_later(cx);
                 Ok(Next::Wait)
             }
             Some(KeyState::Present(seen))
-                if seen.record.longest_ttl < ttl || self.lists_too_low(&seen.record) =>
+                if seen.record.longest_ttl < ttl
+                    || self.lists_too_low(cx, recovery, &seen.record) =>
             {
                 let mut record = (*seen.record).clone();
                 record.head = record.head.next(nonce);
                 record.longest_ttl = record.longest_ttl.max(ttl);
-                self.raise_listed(&mut record);
+                recovery.raise_listed(&mut record);
                 let expect = Expect::Version(seen.version.clone());
-                self.boot_put(Key::Cluster, expect, Record::Cluster(Arc::new(record)));
+                self.boot_put(cx, Key::Cluster, expect, Record::Cluster(Arc::new(record)));
                 Ok(Next::Wait)
             }
             Some(KeyState::Present(_)) => {
-                if self.is_estranged() {
-                    self.relist_later();
+                if cx.is_estranged() {
+                    self.relist_later(cx);
                     return Ok(Next::Wait);
                 }
                 Ok(Next::Done)
@@ -209,12 +241,421 @@ impl Node {
 
     /// True if the cluster's record lists a lower generation of a keyspace than this node has seen. A store that was
     /// restored does: a record that is lost later would be restored below an epoch that was given out.
-    fn lists_too_low(&self, cluster: &ClusterRecord) -> bool {
+    fn lists_too_low(&self, _cx: &Ctx, recovery: &Recovery, cluster: &ClusterRecord) -> bool {
         let listed = |name| cluster.keyspaces.get(name).copied().unwrap_or(0);
-        let mut known = self.generations.iter();
+        let mut known = recovery.generations.iter();
         known.any(|(name, generation)| listed(name) < *generation)
     }
 
+    fn relist_later(&mut self, cx: &mut Ctx) {
+        let at = cx.now + cx.config.timing.ttl;
+        if let Some(boot) = self.boot(cx) {
+            boot.store = None;
+            boot.not_before = at;
+        }
+        cx.timers.set(Timer::Boot, at);
+    }
+
+    fn boot_keyspaces(&mut self, cx: &mut Ctx, recovery: &mut Recovery) -> Result<Next, Refusal> {
+        let config = Arc::clone(&cx.config);
+        for (name, wanted) in &config.keyspaces {
+            let key = Key::Keyspace(name.clone());
+            match cx.view.keyspaces.cell(name) {
+                Some(KeyState::Damaged { damage, .. }) => {
+                    return Err(Refusal::Damaged {
+                        key,
+                        damage: damage.clone(),
+                    });
+                }
+                Some(KeyState::Present(seen)) if !seen.record.deleted => {
+                    if let Some(problem) = difference(name, wanted, &seen.record) {
+                        return Err(Refusal::KeyspaceDiffers { problem });
+                    }
+                }
+                // One that was removed while this node ran stays removed.
+                Some(KeyState::Present(_)) if cx.started => {}
+                _ => return Ok(self.create_keyspace(cx, recovery, name, wanted)),
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    /// Draws a generation, writes a keyspace's shard records, and when all are there, the keyspace's own.
+    ///
+    /// A keyspace that the cluster's record lists and that has no record of its own was lost, or is being created by
+    /// somebody else: it is left alone for a ttl, and then made anew with everyone who may own something of it as a witness.
+    fn create_keyspace(
+        &mut self,
+        cx: &mut Ctx,
+        recovery: &mut Recovery,
+        name: &KeyspaceName,
+        wanted: &KeyspaceConfig,
+    ) -> Next {
+        let key = Key::Keyspace(name.clone());
+        let removed = cx.view.keyspaces.get(name).is_some_and(|k| k.deleted);
+        let fresh = recovery
+            .drawn
+            .get(name)
+            .map_or(recovery.known_generation(cx, name) == 0, |drawn| {
+                drawn.fresh
+            });
+        let mut since = Time::ZERO;
+        if !removed && !fresh {
+            if cx.view.keyspaces.cell(name).is_none() {
+                // It may have been made since everything was listed: only a read of the key itself is believed.
+                cx.absent.insert(key);
+                return Next::At(cx.now + cx.config.timing.renew_interval);
+            }
+            if let Some(KeyState::Missing { since: noticed }) = cx.view.keyspaces.cell(name) {
+                since = *noticed;
+            }
+            if let Some(next) = self.wait_to_restore(cx, since) {
+                return next;
+            }
+        }
+        let lost = cx.lost_at_start(name, wanted.kind, fresh);
+        if !fresh && !removed {
+            // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
+            let version = |id: &&ShardId| cx.view.version(&Key::Shard((*id).clone()));
+            let absent: Vec<ShardId> = lost
+                .keys()
+                .filter(|id| version(id).is_none())
+                .cloned()
+                .collect();
+            if !absent.is_empty() {
+                for id in absent {
+                    self.count_under_way(cx);
+                    recovery.put_placeholder(cx, Key::Shard(id), WritePurpose::Boot);
+                }
+                return Next::Wait;
+            }
+            // A generation serves for what was lost before it was drawn. What is lost now may have had a later one.
+            since = lost.values().copied().fold(since, Time::max);
+            // The record may have been restored, claimed and lost again since everything was listed.
+            if let Some(next) = self.wait_to_restore(cx, since) {
+                return next;
+            }
+        }
+        let at = |recovery: &Recovery| recovery.drawn.get(name).map(|drawn| drawn.at);
+        let before = at(recovery);
+        let Some(generation) =
+            recovery.draw_generation(cx, name, since, WritePurpose::BootGeneration(name.clone()))
+        else {
+            if at(recovery) != before {
+                self.count_under_way(cx);
+            }
+            return Next::Wait;
+        };
+        if !lost.is_empty() {
+            let witnesses = if fresh {
+                Vec::new()
+            } else {
+                cx.possible_owners()
+            };
+            for id in lost.into_keys() {
+                self.count_under_way(cx);
+                let version = cx.view.version(&Key::Shard(id.clone()));
+                let expect = version.map_or(Expect::Absent, Expect::Version);
+                recovery.put_restored(
+                    cx,
+                    id,
+                    expect,
+                    generation,
+                    witnesses.clone(),
+                    WritePurpose::Boot,
+                );
+            }
+            return Next::Wait;
+        }
+        self.count_under_way(cx);
+        let floor = if fresh { 0 } else { generation };
+        recovery.put_keyspace(cx, name, wanted, generation, floor, WritePurpose::Boot);
+        Next::Wait
+    }
+
+    /// Returns the next wait before records that are lost since `since` may be restored: the longest ttl, then a list that
+    /// begins after it. The list contains every session that may own one of the shards, also those that the watch missed.
+    fn wait_to_restore(&mut self, cx: &mut Ctx, since: Time) -> Option<Next> {
+        let at = cx.restore_at(since);
+        if cx.now < at {
+            return Some(Next::At(at));
+        }
+        if cx.progress.listed_at >= at {
+            return None;
+        }
+        if let Some(boot) = self.boot(cx) {
+            boot.store = None;
+        }
+        Some(Next::At(cx.now))
+    }
+
+    /// One more request of the start is under way.
+    fn count_under_way(&mut self, cx: &mut Ctx) {
+        if let Some(boot) = self.boot(cx) {
+            boot.under_way += 1;
+        }
+    }
+
+    /// Takes the node's name, once nobody else can be using it.
+    fn boot_name(
+        &mut self,
+        cx: &mut Ctx,
+        session: &mut Session,
+        membership: &Membership,
+    ) -> Result<Next, Refusal> {
+        self.record_startup_peers(cx);
+        let name = cx.config.name.clone();
+        let key = Key::Node(name.clone());
+        let cell = cx.view.nodes.cell(&name).cloned();
+        let (expect, recorded) = match cell {
+            Some(KeyState::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
+            Some(KeyState::Present(seen)) => (Expect::Version(seen.version), Some(seen.record)),
+            _ => (Expect::Absent, None),
+        };
+        let holder = recorded.as_ref().map(|record| record.session);
+        if let Some(session) = holder
+            && cx.session() == Some(session)
+        {
+            return Ok(self.end_predecessor(cx));
+        }
+        if let Some(id) = holder
+            && !session.was_mine(cx, id)
+            && !cx.ended(id)
+            && cx.config.last_session != Some(id)
+        {
+            return self.wait_for_name(cx, membership, id);
+        }
+        let entry = match self.enter_as(cx, session, recorded.as_deref()) {
+            Entering::As(entry) => entry,
+            Entering::Raising => {
+                self.count_under_way(cx);
+                return Ok(Next::Wait);
+            }
+            Entering::At(at) => return Ok(Next::At(at)),
+            Entering::Unasked(session) => {
+                self.count_under_way(cx);
+                self.ask_after_company(cx, session);
+                return Ok(Next::Wait);
+            }
+            Entering::Unread => {
+                if let Some(boot) = self.boot(cx) {
+                    boot.store = None;
+                }
+                return Ok(Next::At(cx.now));
+            }
+        };
+        if cx.my_session().is_none() {
+            if session.is_wedged(cx).is_some() {
+                return Ok(Next::At(cx.now + cx.config.timing.renew_interval));
+            }
+            if cx.own.is_none() {
+                self.count_under_way(cx);
+                session.create_session(cx);
+            }
+            return Ok(Next::Wait);
+        }
+        let nonce = cx.nonce();
+        let fresh = Head {
+            rev: cx.view.fresh_rev(&key),
+            ..Head::first(nonce)
+        };
+        let recorded = recorded.as_deref();
+        let record = NodeRecord {
+            head: recorded.map_or(fresh, |old| old.head.next(nonce)),
+            session: cx.session().unwrap_or(SessionId(0)),
+            mode: entry.mode,
+            cordoned: recorded.is_some_and(|old| old.cordoned),
+            boot: cx.view.cluster.get(&()).map(|c| c.boot),
+            unsure: entry.unsure,
+            ephemeral: cx.config.ephemeral,
+            stop_session: None,
+            unknown: recorded.map(|old| old.unknown.clone()).unwrap_or_default(),
+        };
+        self.boot_put(cx, key, expect, Record::Node(Arc::new(record)));
+        Ok(Next::Wait)
+    }
+
+    /// Ends the session of a process that is known to be dead, once this one stands in its place for all to see: before,
+    /// others would take the shards of a node that seems to be gone.
+    fn end_predecessor(&mut self, cx: &mut Ctx) -> Next {
+        let Some(last) = cx.config.last_session else {
+            return Next::Done;
+        };
+        let live = cx.view.sessions.get(&last).is_some_and(|s| s.is_live());
+        if !live || cx.ended(last) {
+            return Next::Done;
+        }
+        self.count_under_way(cx);
+        cx.end_session(last, EndReason::Replaced, WritePurpose::Boot);
+        Next::Wait
+    }
+
+    fn wait_for_name(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        session: SessionId,
+    ) -> Result<Next, Refusal> {
+        let rules = cx.config.rules;
+        if cx.own.is_some() {
+            // Somebody took the name between our look and our write: our session is of no use.
+            cx.resign_session();
+        }
+        if rules.broken_by(Mutant::StealName) {
+            self.count_under_way(cx);
+            cx.end_session(session, EndReason::Replaced, WritePurpose::Boot);
+            return Ok(Next::Wait);
+        }
+        let now = cx.now;
+        let version = cx.view.version(&Key::Session(session));
+        let ttl = cx
+            .view
+            .sessions
+            .get(&session)
+            .map_or(cx.config.timing.ttl, |s| s.ttl);
+        let limit = match cx.config.timekeeper {
+            Timekeeper::Nodes => ttl + ttl / 5,
+            Timekeeper::Store => cx.lease_ends_within(session),
+        };
+        let boot = self.boot(cx);
+        let (_, first, since) = match boot.and_then(|b| b.waiting.clone()) {
+            Some(waiting) if waiting.0 == session => waiting,
+            _ => {
+                let waiting = (session, version.clone(), now);
+                if let Some(boot) = self.boot(cx) {
+                    boot.waiting = Some(waiting.clone());
+                }
+                cx.note(NodeEvent::WaitingForName {
+                    session,
+                    at_most: limit,
+                });
+                waiting
+            }
+        };
+        if cx.config.timekeeper == Timekeeper::Store && !cx.is_unproven(session) {
+            let at = cx.wait_for_lease(session, since + limit);
+            if at.is_none()
+                && let Some(boot) = self.boot(cx)
+            {
+                boot.under_way += 1;
+            }
+            return Ok(at.map_or(Next::Wait, Next::At));
+        }
+        let renewed = cx
+            .view
+            .sessions
+            .seen(&session)
+            .is_some_and(|s| s.record.is_live() && now < s.since + ttl / 2);
+        if now >= since + limit && first != version && renewed {
+            return Err(Refusal::NameInUse { session });
+        }
+        match membership.expires_at(cx, session) {
+            Some(at) if now >= at => {
+                self.count_under_way(cx);
+                cx.end_session(session, EndReason::Expired, WritePurpose::Boot);
+                Ok(Next::Wait)
+            }
+            Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
+            Some(at) => Ok(Next::At(at.min(since + limit))),
+            None => {
+                if cx.view.is_missing(&Key::Session(session)) {
+                    self.count_under_way(cx);
+                    cx.end_session(session, EndReason::Missing, WritePurpose::Boot);
+                    return Ok(Next::Wait);
+                }
+                cx.absent.insert(Key::Session(session));
+                Ok(Next::At(now + cx.config.timing.renew_interval))
+            }
+        }
+    }
+
+    /// Whether a start has waited for the earlier holder of its name for as long as it may take to go.
+    pub(super) fn has_waited_for(&self, cx: &Ctx, session: SessionId) -> bool {
+        let limit = cx.lease_ends_within(session);
+        let waiting = self.boot.waiting.as_ref();
+        waiting.is_some_and(|(id, _, since)| *id == session && cx.now >= *since + limit)
+    }
+
+    pub(super) fn on_boot_settled(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &mut Membership,
+        outcome: Settled,
+    ) {
+        let retry = cx.later(cx.config.timing.renew_retry_interval);
+        let Some(boot) = self.boot(cx) else { return };
+        boot.under_way = boot.under_way.saturating_sub(1);
+        if matches!(outcome, Settled::Failed { .. }) {
+            boot.not_before = retry;
+            // What was observed while the store was away proves nothing.
+            membership.trust_from(cx.now);
+            if let Some(company) = &mut self.company {
+                company.restart(cx.now);
+            }
+            cx.timers.set(Timer::Boot, retry);
+        }
+    }
+
+    pub(super) fn boot_listed(&mut self, cx: &mut Ctx, membership: &mut Membership, store: String) {
+        if let Some(boot) = self.boot(cx) {
+            boot.under_way = boot.under_way.saturating_sub(1);
+            boot.store = Some(store);
+        }
+        membership.trust_from(cx.now);
+    }
+
+    /// A write of the start was refused for good: a node that has never started ends with that, for nothing that it could do
+    /// would change it.
+    pub(super) fn denied_at_start(cx: &Ctx, failure: &StoreFailure) -> Option<Refusal> {
+        let StoreFailure::Denied(reason) = failure else {
+            return None;
+        };
+        let starts = !cx.started && matches!(cx.life, Life::Booting);
+        starts.then(|| Refusal::Denied(reason.clone()))
+    }
+
+    /// The session could not be created. A lease that was gone before its record was written may be an accident, and a fresh
+    /// one is tried; being refused twice in a row is not.
+    pub(super) fn session_not_created(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &mut Membership,
+        reply: &Reply,
+    ) -> Option<Refusal> {
+        cx.own = None;
+        let failure = match reply {
+            Reply::Failed(failure) => Some(failure),
+            _ => None,
+        };
+        let denied = failure.is_some_and(|f| matches!(f, StoreFailure::Denied(_)));
+        let again = self
+            .boot(cx)
+            .is_some_and(|boot| std::mem::replace(&mut boot.refused, denied));
+        let refusal = failure.and_then(|failure| Self::denied_at_start(cx, failure));
+        if again && refusal.is_some() {
+            return refusal;
+        }
+        self.on_boot_settled(cx, membership, Settled::Failed { unknown: false });
+        None
+    }
+
+    pub(super) fn boot_list_failed(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &mut Membership,
+        reply: &Reply,
+    ) -> Option<Refusal> {
+        if let Reply::Failed(failure) = reply
+            && let Some(refusal) = Self::denied_at_start(cx, failure)
+        {
+            return Some(refusal);
+        }
+        self.on_boot_settled(cx, membership, Settled::Failed { unknown: false });
+        None
+    }
+}
+
+impl Ctx {
     /// Whether a store that went back in time still lacks the raised generations that make it safe to go on.
     fn is_estranged(&mut self) -> bool {
         let Some(known) = &self.store_replaced else {
@@ -231,411 +672,13 @@ impl Node {
         }
         !raised
     }
+}
 
-    fn relist_later(&mut self) {
-        let at = self.now + self.config.timing.ttl;
-        if let Some(boot) = self.boot() {
-            boot.store = None;
-            boot.not_before = at;
-        }
-        self.timers.set(Timer::Boot, at);
-    }
-
-    fn boot_keyspaces(&mut self) -> Result<Next, Refusal> {
-        let config = Arc::clone(&self.config);
-        for (name, wanted) in &config.keyspaces {
-            let key = Key::Keyspace(name.clone());
-            match self.view.keyspaces.cell(name) {
-                Some(KeyState::Damaged { damage, .. }) => {
-                    return Err(Refusal::Damaged {
-                        key,
-                        damage: damage.clone(),
-                    });
-                }
-                Some(KeyState::Present(seen)) if !seen.record.deleted => {
-                    if let Some(problem) = difference(name, wanted, &seen.record) {
-                        return Err(Refusal::KeyspaceDiffers { problem });
-                    }
-                }
-                // One that was removed while this node ran stays removed.
-                Some(KeyState::Present(_)) if self.started => {}
-                _ => return Ok(self.create_keyspace(name, wanted)),
-            }
-        }
-        Ok(Next::Done)
-    }
-
-    /// Draws a generation, writes a keyspace's shard records, and when all are there, the keyspace's own.
-    ///
-    /// A keyspace that the cluster's record lists and that has no record of its own was lost, or is being created by
-    /// somebody else: it is left alone for a ttl, and then made anew with everyone who may own something of it as a witness.
-    fn create_keyspace(&mut self, name: &KeyspaceName, wanted: &KeyspaceConfig) -> Next {
-        let key = Key::Keyspace(name.clone());
-        let removed = self.view.keyspaces.get(name).is_some_and(|k| k.deleted);
-        let fresh = self
-            .drawn
-            .get(name)
-            .map_or(self.known_generation(name) == 0, |drawn| drawn.fresh);
-        let mut since = Time::ZERO;
-        if !removed && !fresh {
-            if self.view.keyspaces.cell(name).is_none() {
-                // It may have been made since everything was listed: only a read of the key itself is believed.
-                self.absent.insert(key);
-                return Next::At(self.now + self.config.timing.renew_interval);
-            }
-            if let Some(KeyState::Missing { since: noticed }) = self.view.keyspaces.cell(name) {
-                since = *noticed;
-            }
-            if let Some(next) = self.wait_to_restore(since) {
-                return next;
-            }
-        }
-        let lost = self.lost_at_start(name, wanted.kind, fresh);
-        if !fresh && !removed {
-            // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
-            let version = |id: &&ShardId| self.view.version(&Key::Shard((*id).clone()));
-            let absent: Vec<ShardId> = lost
-                .keys()
-                .filter(|id| version(id).is_none())
-                .cloned()
-                .collect();
-            if !absent.is_empty() {
-                for id in absent {
-                    self.count_under_way();
-                    self.put_placeholder(Key::Shard(id), WritePurpose::Boot);
-                }
-                return Next::Wait;
-            }
-            // A generation serves for what was lost before it was drawn. What is lost now may have had a later one.
-            since = lost.values().copied().fold(since, Time::max);
-            // The record may have been restored, claimed and lost again since everything was listed.
-            if let Some(next) = self.wait_to_restore(since) {
-                return next;
-            }
-        }
-        let at = |node: &Self| node.drawn.get(name).map(|drawn| drawn.at);
-        let before = at(self);
-        let Some(generation) =
-            self.draw_generation(name, since, WritePurpose::BootGeneration(name.clone()))
-        else {
-            if at(self) != before {
-                self.count_under_way();
-            }
-            return Next::Wait;
-        };
-        if !lost.is_empty() {
-            let witnesses = if fresh {
-                Vec::new()
-            } else {
-                self.possible_owners()
-            };
-            for id in lost.into_keys() {
-                self.count_under_way();
-                let version = self.view.version(&Key::Shard(id.clone()));
-                let expect = version.map_or(Expect::Absent, Expect::Version);
-                self.put_restored(
-                    id,
-                    expect,
-                    generation,
-                    witnesses.clone(),
-                    WritePurpose::Boot,
-                );
-            }
-            return Next::Wait;
-        }
-        self.count_under_way();
-        let floor = if fresh { 0 } else { generation };
-        self.put_keyspace(name, wanted, generation, floor, WritePurpose::Boot);
-        Next::Wait
-    }
-
-    /// Returns the next wait before records that are lost since `since` may be restored: the longest ttl, then a list that
-    /// begins after it. The list contains every session that may own one of the shards, also those that the watch missed.
-    fn wait_to_restore(&mut self, since: Time) -> Option<Next> {
-        let at = self.restore_at(since);
-        if self.now < at {
-            return Some(Next::At(at));
-        }
-        if self.listed_at >= at {
-            return None;
-        }
-        if let Some(boot) = self.boot() {
-            boot.store = None;
-        }
-        Some(Next::At(self.now))
-    }
-
-    /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.
-    fn lost_at_start(
-        &self,
-        name: &KeyspaceName,
-        kind: KeyspaceKind,
-        fresh: bool,
-    ) -> BTreeMap<ShardId, Time> {
-        let KeyspaceKind::Hashed(n) = kind else {
-            return BTreeMap::new();
-        };
-        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
-        ids.filter_map(|id| {
-            let since = match self.view.shards.cell(&id) {
-                None => Time::ZERO,
-                Some(KeyState::Missing { since }) => *since,
-                Some(KeyState::Damaged { damage, since, .. })
-                    if !fresh && damage.is_placeholder() =>
-                {
-                    *since
-                }
-                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
-            };
-            Some((id, since))
-        })
-        .collect()
-    }
-
-    /// One more request of the start is under way.
-    fn count_under_way(&mut self) {
-        if let Some(boot) = self.boot() {
-            boot.under_way += 1;
-        }
-    }
-
-    /// Takes the node's name, once nobody else can be using it.
-    fn boot_name(&mut self) -> Result<Next, Refusal> {
-        self.record_startup_peers();
-        let name = self.config.name.clone();
-        let key = Key::Node(name.clone());
-        let cell = self.view.nodes.cell(&name).cloned();
-        let (expect, recorded) = match cell {
-            Some(KeyState::Damaged { damage, .. }) => return Err(Refusal::Damaged { key, damage }),
-            Some(KeyState::Present(seen)) => (Expect::Version(seen.version), Some(seen.record)),
-            _ => (Expect::Absent, None),
-        };
-        let holder = recorded.as_ref().map(|record| record.session);
-        if let Some(session) = holder
-            && self.session() == Some(session)
-        {
-            return Ok(self.end_predecessor());
-        }
-        if let Some(session) = holder
-            && !self.was_mine(session)
-            && !self.ended(session)
-            && self.config.last_session != Some(session)
-        {
-            return self.wait_for_name(session);
-        }
-        let entry = match self.enter_as(recorded.as_deref()) {
-            Entering::As(entry) => entry,
-            Entering::Raising => {
-                self.count_under_way();
-                return Ok(Next::Wait);
-            }
-            Entering::At(at) => return Ok(Next::At(at)),
-            Entering::Unasked(session) => {
-                self.count_under_way();
-                self.ask_after_company(session);
-                return Ok(Next::Wait);
-            }
-            Entering::Unread => {
-                if let Some(boot) = self.boot() {
-                    boot.store = None;
-                }
-                return Ok(Next::At(self.now));
-            }
-        };
-        if self.my_session().is_none() {
-            if self.is_wedged().is_some() {
-                return Ok(Next::At(self.now + self.config.timing.renew_interval));
-            }
-            if self.holder.is_none() {
-                self.count_under_way();
-                self.create_session();
-            }
-            return Ok(Next::Wait);
-        }
-        let nonce = self.nonce();
-        let fresh = Head {
-            rev: self.view.fresh_rev(&key),
-            ..Head::first(nonce)
-        };
-        let recorded = recorded.as_deref();
-        let record = NodeRecord {
-            head: recorded.map_or(fresh, |old| old.head.next(nonce)),
-            session: self.session().unwrap_or(SessionId(0)),
-            mode: entry.mode,
-            cordoned: recorded.is_some_and(|old| old.cordoned),
-            boot: self.view.cluster.get(&()).map(|c| c.boot),
-            unsure: entry.unsure,
-            ephemeral: self.config.ephemeral,
-            stop_session: None,
-            unknown: recorded.map(|old| old.unknown.clone()).unwrap_or_default(),
-        };
-        self.boot_put(key, expect, Record::Node(Arc::new(record)));
-        Ok(Next::Wait)
-    }
-
-    /// Ends the session of a process that is known to be dead, once this one stands in its place for all to see: before,
-    /// others would take the shards of a node that seems to be gone.
-    fn end_predecessor(&mut self) -> Next {
-        let Some(last) = self.config.last_session else {
-            return Next::Done;
-        };
-        let live = self.view.sessions.get(&last).is_some_and(|s| s.is_live());
-        if !live || self.ended(last) {
-            return Next::Done;
-        }
-        self.count_under_way();
-        self.end_session(last, EndReason::Replaced, WritePurpose::Boot);
-        Next::Wait
-    }
-
+impl Session {
     /// Whether a session was created by this very process.
-    pub(super) fn was_mine(&self, session: SessionId) -> bool {
-        let n = session.0.wrapping_sub(self.config.entropy);
+    pub(super) fn was_mine(&self, cx: &Ctx, session: SessionId) -> bool {
+        let n = session.0.wrapping_sub(cx.config.entropy);
         n >= 1 && n <= u128::from(self.sessions)
-    }
-
-    fn wait_for_name(&mut self, session: SessionId) -> Result<Next, Refusal> {
-        let rules = self.config.rules;
-        if self.holder.is_some() {
-            // Somebody took the name between our look and our write: our session is of no use.
-            self.resign_session();
-        }
-        if rules.broken_by(Mutant::StealName) {
-            self.count_under_way();
-            self.end_session(session, EndReason::Replaced, WritePurpose::Boot);
-            return Ok(Next::Wait);
-        }
-        let now = self.now;
-        let version = self.view.version(&Key::Session(session));
-        let ttl = self
-            .view
-            .sessions
-            .get(&session)
-            .map_or(self.config.timing.ttl, |s| s.ttl);
-        let limit = match self.config.timekeeper {
-            Timekeeper::Nodes => ttl + ttl / 5,
-            Timekeeper::Store => self.lease_ends_within(session),
-        };
-        let boot = self.boot();
-        let (_, first, since) = match boot.and_then(|b| b.waiting.clone()) {
-            Some(waiting) if waiting.0 == session => waiting,
-            _ => {
-                let waiting = (session, version.clone(), now);
-                if let Some(boot) = self.boot() {
-                    boot.waiting = Some(waiting.clone());
-                }
-                self.note(NodeEvent::WaitingForName {
-                    session,
-                    at_most: limit,
-                });
-                waiting
-            }
-        };
-        if self.config.timekeeper == Timekeeper::Store && !self.is_unproven(session) {
-            let at = self.wait_for_lease(session, since + limit);
-            if at.is_none()
-                && let Some(boot) = self.boot()
-            {
-                boot.under_way += 1;
-            }
-            return Ok(at.map_or(Next::Wait, Next::At));
-        }
-        let renewed = self
-            .view
-            .sessions
-            .seen(&session)
-            .is_some_and(|s| s.record.is_live() && now < s.since + ttl / 2);
-        if now >= since + limit && first != version && renewed {
-            return Err(Refusal::NameInUse { session });
-        }
-        match self.expires_at(session) {
-            Some(at) if now >= at => {
-                self.count_under_way();
-                self.end_session(session, EndReason::Expired, WritePurpose::Boot);
-                Ok(Next::Wait)
-            }
-            Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
-            Some(at) => Ok(Next::At(at.min(since + limit))),
-            None => {
-                if self.view.is_missing(&Key::Session(session)) {
-                    self.count_under_way();
-                    self.end_session(session, EndReason::Missing, WritePurpose::Boot);
-                    return Ok(Next::Wait);
-                }
-                self.absent.insert(Key::Session(session));
-                Ok(Next::At(now + self.config.timing.renew_interval))
-            }
-        }
-    }
-
-    /// Whether a start has waited for the earlier holder of its name for as long as it may take to go.
-    pub(super) fn has_waited_for(&self, session: SessionId) -> bool {
-        let limit = self.lease_ends_within(session);
-        matches!(&self.life, Life::Booting(boot) if boot.waiting.as_ref()
-            .is_some_and(|(id, _, since)| *id == session && self.now >= *since + limit))
-    }
-
-    pub(super) fn on_boot_settled(&mut self, outcome: Settled) {
-        let retry = self.later(self.config.timing.renew_retry_interval);
-        let Some(boot) = self.boot() else { return };
-        boot.under_way = boot.under_way.saturating_sub(1);
-        if matches!(outcome, Settled::Failed { .. }) {
-            boot.not_before = retry;
-            // What was observed while the store was away proves nothing.
-            self.peers.trust_from(self.now);
-            if let Some(company) = &mut self.company {
-                company.restart(self.now);
-            }
-            self.timers.set(Timer::Boot, retry);
-        }
-    }
-
-    pub(super) fn boot_listed(&mut self, store: String) {
-        if let Some(boot) = self.boot() {
-            boot.under_way = boot.under_way.saturating_sub(1);
-            boot.store = Some(store);
-        }
-        self.peers.trust_from(self.now);
-    }
-
-    /// A write of the start was refused for good: a node that has never started ends with that, for nothing that it could do
-    /// would change it.
-    pub(super) fn denied_at_start(&mut self, failure: &StoreFailure) -> bool {
-        let StoreFailure::Denied(reason) = failure else {
-            return false;
-        };
-        if self.started || self.boot().is_none() {
-            return false;
-        }
-        self.refuse(Refusal::Denied(reason.clone()));
-        true
-    }
-
-    /// The session could not be created. A lease that was gone before its record was written may be an accident, and a fresh
-    /// one is tried; being refused twice in a row is not.
-    pub(super) fn session_not_created(&mut self, reply: &Reply) {
-        self.holder = None;
-        let failure = match reply {
-            Reply::Failed(failure) => Some(failure),
-            _ => None,
-        };
-        let denied = failure.is_some_and(|f| matches!(f, StoreFailure::Denied(_)));
-        let again = self
-            .boot()
-            .is_some_and(|boot| std::mem::replace(&mut boot.refused, denied));
-        if again && failure.is_some_and(|failure| self.denied_at_start(failure)) {
-            return;
-        }
-        self.on_boot_settled(Settled::Failed { unknown: false });
-    }
-
-    pub(super) fn boot_list_failed(&mut self, reply: Reply) {
-        if let Reply::Failed(failure) = reply
-            && self.denied_at_start(&failure)
-        {
-            return;
-        }
-        self.on_boot_settled(Settled::Failed { unknown: false });
     }
 }
 

@@ -5,13 +5,15 @@
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
-use crate::machine::{Action, Connection, Expect, Found, OpId, Reply, Request, StoreFailure};
+use crate::machine::{Connection, Expect, Found, Refusal, Reply, Request, StoreFailure};
 use crate::record::Record;
 use crate::rules::Mutant;
-use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
-use super::Node;
+use super::context::Ctx;
+use super::election::Leader;
+use super::record_recovery::Recovery;
+use super::startup::Startup;
 use super::timers::Timer;
 
 /// What a write was for.
@@ -57,20 +59,21 @@ pub(super) enum Settled {
     },
 }
 
-/// A request under way.
+/// A conditional write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Write {
+    pub(super) key: Key,
+    pub(super) expect: Expect,
+    pub(super) record: Record,
+    pub(super) purpose: WritePurpose,
+}
+
+/// A request in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pending {
-    Put {
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
-    },
+    Put(Write),
     ReadBack {
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
+        write: Write,
         mark: u64,
         unknown: bool,
     },
@@ -117,376 +120,170 @@ pub(super) enum Pending {
     },
 }
 
-impl Node {
-    pub(super) fn ask(&mut self, lane: Connection, request: Request, pending: Pending) -> OpId {
-        self.ops += 1;
-        let op = OpId(self.ops);
-        self.pending.push(op, pending);
-        self.out.push(Action::Store {
-            op,
-            connection: lane,
-            request,
-        });
-        op
+impl Pending {
+    /// Returns the write that is in progress or being settled.
+    pub(super) fn as_write(&self) -> Option<&Write> {
+        match self {
+            Self::Put(write) | Self::ReadBack { write, .. } => Some(write),
+            _ => None,
+        }
     }
+}
 
-    pub(super) fn put(&mut self, key: Key, expect: Expect, record: Record, purpose: WritePurpose) {
-        let request = Request::Put {
-            key: key.clone(),
-            expect: expect.clone(),
-            record: record.clone(),
+/// A write whose outcome is settled.
+pub(super) type SettledWrite = (WritePurpose, Settled);
+
+/// Reads a key back after a write that lost its race, or whose outcome is unknown.
+pub(super) fn read_back(cx: &mut Ctx, write: Write, unknown: bool) -> Option<SettledWrite> {
+    if unknown
+        && cx.broken_by(Mutant::UnknownClaimAssumed)
+        && matches!(write.purpose, WritePurpose::Stay(_))
+    {
+        let found = Found {
+            version: Version::Number(u64::MAX),
+            record: Ok(write.record),
         };
-        self.ask(
-            Connection::Default,
-            request,
-            Pending::Put {
-                key,
-                expect,
-                record,
-                purpose,
-            },
-        );
+        cx.learn(&write.key, found);
+        return Some((write.purpose, Settled::Done));
     }
+    let key = write.key.clone();
+    let pending = Pending::ReadBack {
+        mark: cx.view.mark(&key),
+        write,
+        unknown,
+    };
+    cx.ask(Connection::Default, Request::Get(key), pending);
+    None
+}
 
-    pub(super) fn read(&mut self, key: Key) {
-        let mark = self.view.mark(&key);
-        self.ask(
-            Connection::Default,
-            Request::Get(key.clone()),
-            Pending::Read { key, mark },
-        );
+/// Settles a write by the value that was read back.
+pub(super) fn on_read_back(
+    cx: &mut Ctx,
+    recovery: &mut Recovery,
+    write: Write,
+    mark: u64,
+    unknown: bool,
+    reply: Reply,
+) -> Option<SettledWrite> {
+    let Write {
+        key,
+        expect,
+        record,
+        purpose,
+    } = write;
+    let outcome = match reply {
+        Reply::Got(Some(found)) => {
+            let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
+            let unchanged = expect == Expect::Version(found.version.clone());
+            let own = nonce == Some(record.head().nonce);
+            let unguarded = cx.broken_by(Mutant::UnguardedWrite);
+            if unguarded && matches!(purpose, WritePurpose::Stay(_)) && !own {
+                cx.put(key, Expect::Version(found.version), record, purpose);
+                return None;
+            }
+            cx.learn_read(&key, found, mark);
+            // The write was rejected although the view knows no other value. Without a wait it would be rejected again.
+            let version = cx.view.version(&key);
+            let unchanged = unchanged || version.is_some_and(|v| expect == Expect::Version(v));
+            if own {
+                Settled::Done
+            } else if unchanged {
+                Settled::Failed { unknown }
+            } else {
+                Settled::Lost
+            }
+        }
+        Reply::Got(None) => {
+            learn_missing(cx, recovery, key, mark);
+            match expect == Expect::Absent {
+                true => Settled::Failed { unknown },
+                false => Settled::Lost,
+            }
+        }
+        _ => Settled::Failed { unknown },
+    };
+    Some((purpose, outcome))
+}
+
+/// Applies a read, begun when the key's mark was `mark`, that found no value.
+pub(super) fn learn_missing(cx: &mut Ctx, recovery: &mut Recovery, key: Key, mark: u64) {
+    cx.absent.remove(&key);
+    if let Key::Session(id) = key
+        && cx.session() != Some(id)
+        && cx.view.sessions.get(&id).is_some_and(|s| s.is_proven_end())
+    {
+        return cx.view.forget_session(id);
     }
-
-    pub(super) fn delete(&mut self, key: Key, version: Version) {
-        let mark = self.view.mark(&key);
-        let request = Request::Delete {
-            key: key.clone(),
-            version,
-        };
-        self.ask(Connection::Default, request, Pending::Delete { key, mark });
+    if cx.view.miss(cx.now, &key, mark) {
+        recovery.on_missing(cx, &key);
+        cx.changed.insert(key);
     }
+}
 
-    pub(super) fn list(&mut self) {
-        if !self
-            .pending
-            .values()
-            .any(|p| matches!(p, Pending::List { .. }))
-        {
-            let asked_at = self.asked_at;
-            let begun = self.now;
-            self.ask(
-                Connection::Default,
-                Request::List,
-                Pending::List { asked_at, begun },
+/// Result of the reply to a write.
+pub(super) enum PutResult {
+    /// The write is settled; `None`: it is being read back.
+    Settled(Option<SettledWrite>),
+    /// The store denied a write of the start for good.
+    Denied(Refusal),
+}
+
+/// Evaluates the reply to a write.
+pub(super) fn on_put(cx: &mut Ctx, leader: &mut Leader, write: Write, reply: Reply) -> PutResult {
+    let settled = match reply {
+        Reply::Won(version) => {
+            let record = Ok(write.record);
+            cx.learn(&write.key, Found { version, record });
+            Some((write.purpose, Settled::Done))
+        }
+        Reply::Lost => read_back(cx, write, false),
+        Reply::Failed(failure @ StoreFailure::Unknown(_)) => {
+            leader.note_failure(&write.purpose, &failure);
+            read_back(cx, write, true)
+        }
+        Reply::Failed(failure) => {
+            cx.report_denied(&write.key, &failure);
+            leader.note_failure(&write.purpose, &failure);
+            let starts = matches!(
+                write.purpose,
+                WritePurpose::Boot | WritePurpose::BootGeneration(_)
             );
+            if let Some(refusal) = Startup::denied_at_start(cx, &failure).filter(|_| starts) {
+                return PutResult::Denied(refusal);
+            }
+            Some((write.purpose, Settled::Failed { unknown: false }))
         }
-    }
+        _ => None,
+    };
+    PutResult::Settled(settled)
+}
 
-    pub(super) fn on_reply(&mut self, op: OpId, reply: Reply) {
-        let Some(pending) = self.pending.remove(op) else {
-            return;
-        };
-        self.count_write(&reply);
-        match (pending, reply) {
-            (
-                Pending::Put {
-                    key,
-                    record,
-                    purpose,
-                    ..
-                },
-                Reply::Won(version),
-            ) => {
-                self.learn(
-                    &key,
-                    Found {
-                        version,
-                        record: Ok(record),
-                    },
-                );
-                self.settled(purpose, Settled::Done);
-            }
-            (
-                Pending::Put {
-                    key,
-                    expect,
-                    record,
-                    purpose,
-                },
-                Reply::Lost,
-            ) => {
-                self.read_back(key, expect, record, purpose, false);
-            }
-            (
-                Pending::Put {
-                    key,
-                    expect,
-                    record,
-                    purpose,
-                },
-                Reply::Failed(failure @ StoreFailure::Unknown(_)),
-            ) => {
-                self.write_failed(&purpose, &failure);
-                self.read_back(key, expect, record, purpose, true);
-            }
-            (Pending::Put { key, purpose, .. }, Reply::Failed(failure)) => {
-                self.tell_denied(&key, &failure);
-                self.write_failed(&purpose, &failure);
-                let starts = matches!(
-                    purpose,
-                    WritePurpose::Boot | WritePurpose::BootGeneration(_)
-                );
-                if !(starts && self.denied_at_start(&failure)) {
-                    self.settled(purpose, Settled::Failed { unknown: false });
-                }
-            }
-            (
-                Pending::ReadBack {
-                    key,
-                    expect,
-                    record,
-                    purpose,
-                    mark,
-                    unknown,
-                },
-                reply,
-            ) => {
-                self.on_read_back(key, expect, record, purpose, mark, unknown, reply);
-            }
-            (Pending::Read { key, mark }, Reply::Got(Some(found))) => {
-                self.learn_read(&key, found, mark);
-                if let Key::Session(id) = key {
-                    self.judge_read(id);
-                }
-                // A read is asked for because something hangs on the key, whether it changed or not.
-                self.dirty.insert(key);
-            }
-            (Pending::Read { key, mark }, Reply::Got(None)) => self.learn_missing(key, mark),
-            (Pending::Read { key, .. }, Reply::Failed(failure)) => {
-                self.tell_denied(&key, &failure);
-                self.absent.insert(key);
-                self.absent_not_before = self.later(self.config.timing.renew_retry_interval);
-                self.timers.set(Timer::Absent, self.absent_not_before);
-            }
-            (Pending::Delete { key, mark }, Reply::Won(_)) => {
-                self.note(NodeEvent::TombstoneRemoved { key: key.clone() });
-                self.learn_missing(key, mark);
-            }
-            (Pending::Delete { key, .. }, Reply::Failed(failure)) => {
-                let error = failure.text().to_owned();
-                self.note(NodeEvent::GcFailed { key, error });
-            }
-            (Pending::List { asked_at, begun }, Reply::Listed(listed)) => {
-                self.on_listed(listed, asked_at, begun);
-            }
-            (Pending::List { .. }, reply) => self.on_list_failed(reply),
-            (Pending::Revision { asked_at }, Reply::Revision(revision)) => {
-                self.on_revision(revision, asked_at)
-            }
-            (Pending::CreateSession { nonce, sent }, reply) => {
-                self.on_session_created(nonce, sent, reply)
-            }
-            (
-                Pending::Renew {
-                    id,
-                    nonce,
-                    sent,
-                    record,
-                },
-                reply,
-            ) => {
-                if self.session() == Some(id) {
-                    self.on_renewed(nonce, sent, record, reply);
-                }
-            }
-            (Pending::ReadSession { id }, reply) => {
-                if self.session() == Some(id) {
-                    self.on_session_read(reply);
-                }
-            }
-            (Pending::Grant { id, sent }, reply) => {
-                if self.session() == Some(id) {
-                    self.on_granted(sent, reply);
-                }
-            }
-            (Pending::KeepAlive { id, sent }, reply) => {
-                if self.session() == Some(id) {
-                    self.on_kept(sent, reply);
-                }
-            }
-            (Pending::AskLease { id, purpose }, reply) => self.on_lease_told(id, purpose, reply),
-            (
-                Pending::Revision { .. }
-                | Pending::Delete { .. }
-                | Pending::Read { .. }
-                | Pending::Put { .. },
-                _,
-            ) => {}
-        }
-    }
-
-    fn read_back(
-        &mut self,
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
-        unknown: bool,
-    ) {
-        if unknown
-            && self.config.rules.broken_by(Mutant::UnknownClaimAssumed)
-            && matches!(purpose, WritePurpose::Stay(_))
-        {
-            self.learn(
-                &key,
-                Found {
-                    version: Version::Number(u64::MAX),
-                    record: Ok(record),
-                },
-            );
-            return self.settled(purpose, Settled::Done);
-        }
-        let mark = self.view.mark(&key);
-        let pending = Pending::ReadBack {
-            key: key.clone(),
-            expect,
-            record,
-            purpose,
-            mark,
-            unknown,
-        };
-        self.ask(Connection::Default, Request::Get(key), pending);
-    }
-
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one pending request"
-    )]
-    fn on_read_back(
-        &mut self,
-        key: Key,
-        expect: Expect,
-        record: Record,
-        purpose: WritePurpose,
-        mark: u64,
-        unknown: bool,
-        reply: Reply,
-    ) {
-        let outcome = match reply {
-            Reply::Got(Some(found)) => {
-                let nonce = found.record.as_ref().ok().map(|r| r.head().nonce);
-                let unchanged = expect == Expect::Version(found.version.clone());
-                if self.config.rules.broken_by(Mutant::UnguardedWrite)
-                    && matches!(purpose, WritePurpose::Stay(_))
-                    && nonce != Some(record.head().nonce)
-                {
-                    return self.put(key, Expect::Version(found.version), record, purpose);
-                }
-                self.learn_read(&key, found, mark);
-                // Refused, but what is there is no news to the view: wait, or the same write would be refused again at once.
-                let unchanged = unchanged
-                    || self
-                        .view
-                        .version(&key)
-                        .is_some_and(|v| expect == Expect::Version(v));
-                if nonce == Some(record.head().nonce) {
-                    Settled::Done
-                } else if unchanged {
-                    Settled::Failed { unknown }
-                } else {
-                    Settled::Lost
-                }
-            }
-            Reply::Got(None) => {
-                self.learn_missing(key, mark);
-                if expect == Expect::Absent {
-                    Settled::Failed { unknown }
-                } else {
-                    Settled::Lost
-                }
-            }
-            _ => Settled::Failed { unknown },
-        };
-        self.settled(purpose, outcome);
-    }
-
-    fn write_failed(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
-        if let WritePurpose::Plan(shard) = purpose {
-            self.on_plan_write_failed(shard, failure);
-        }
-    }
-
-    pub(super) fn settled(&mut self, purpose: WritePurpose, outcome: Settled) {
-        match purpose {
-            WritePurpose::Boot => self.on_boot_settled(outcome),
-            WritePurpose::ExpireSession(session) => self.on_judged(session, outcome),
-            WritePurpose::Stay(shard) => self.on_stay_settled(shard, outcome),
-            WritePurpose::Generation(name) => {
-                self.on_generation_drawn(&name, &outcome);
-                self.on_restore_settled(outcome);
-            }
-            WritePurpose::BootGeneration(name) => {
-                self.on_generation_drawn(&name, &outcome);
-                self.on_boot_settled(outcome);
-            }
-            WritePurpose::Keyspace | WritePurpose::Restore => self.on_restore_settled(outcome),
-            WritePurpose::Resign => self.on_resigned(outcome),
-            WritePurpose::Lead => self.on_stood(outcome),
-            WritePurpose::Plan(shard) => self.on_planned(&shard, outcome),
-            WritePurpose::OwnRecord => {
-                self.on_around_settled(matches!(outcome, Settled::Failed { .. }))
-            }
-            WritePurpose::Unimportant => {}
-        }
-    }
-
-    /// A read, begun when the key's mark was `mark`, found nothing.
-    pub(super) fn learn_missing(&mut self, key: Key, mark: u64) {
-        self.absent.remove(&key);
-        if let Key::Session(id) = key
-            && self.session() != Some(id)
-            && self
-                .view
-                .sessions
-                .get(&id)
-                .is_some_and(|s| s.is_proven_end())
-        {
-            return self.view.forget_session(id);
-        }
-        if self.view.miss(self.now, &key, mark) {
-            self.on_missing(&key);
-            self.dirty.insert(key);
-        }
-    }
-
-    pub(super) fn is_being_read(&self, key: &Key) -> bool {
-        self.pending
-            .values()
-            .any(|p| matches!(p, Pending::Read { key: k, .. } if k == key))
-    }
-
-    /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
-    pub(super) fn ask_about_absent(&mut self) {
-        if self.absent.is_empty() || self.now < self.absent_not_before {
-            return;
-        }
-        for key in std::mem::take(&mut self.absent) {
-            let asked = self.is_being_read(&key);
-            if asked {
-                // That read may have been answered before: ask again once its answer is here.
-                self.absent.insert(key);
-            } else if !self.view.is_missing(&key) {
-                self.read(key);
+/// Evaluates the reply to a read. Returns a session whose expiry is to be checked, because only reads show its current record.
+pub(super) fn on_read(
+    cx: &mut Ctx,
+    recovery: &mut Recovery,
+    key: Key,
+    mark: u64,
+    reply: Reply,
+) -> Option<SessionId> {
+    match reply {
+        Reply::Got(Some(found)) => {
+            cx.learn_read(&key, found, mark);
+            // A decision depends on the key, whether its value changed or not.
+            cx.changed.insert(key.clone());
+            match key {
+                Key::Session(id) if cx.is_dated_back(id) => return Some(id),
+                _ => {}
             }
         }
-    }
-
-    pub(super) fn tell_denied(&mut self, key: &Key, failure: &StoreFailure) {
-        if let StoreFailure::Denied(error) = failure {
-            self.note(NodeEvent::WriteDenied {
-                key: key.clone(),
-                error: error.clone(),
-            });
+        Reply::Got(None) => learn_missing(cx, recovery, key, mark),
+        Reply::Failed(failure) => {
+            cx.report_denied(&key, &failure);
+            cx.absent.insert(key);
+            cx.absent_not_before = cx.later(cx.config.timing.renew_retry_interval);
+            cx.timers.set(Timer::Absent, cx.absent_not_before);
         }
+        _ => {}
     }
+    None
 }

@@ -1,207 +1,44 @@
 //! Lists, the slow look at everything, and sweeping.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use crate::ids::{Revision, SessionId, Version};
+use crate::ids::{Revision, SessionId, ShardId, ShardName, Version};
 use crate::keys::Key;
-use crate::machine::{Connection, Reply, Request, StoreListing};
-use crate::plan::Live;
-use crate::reason::Reason;
+use crate::machine::{Connection, Found, Reply, Request, StoreListing};
 use crate::record::{KeyspaceKind, Role};
 use crate::rules::Mutant;
-use crate::telemetry::NodeEvent;
 use crate::time::Time;
-use crate::view::{KeyState, View};
+use crate::view::KeyState;
 
-use super::startup::Boot;
+use super::Life;
+use super::context::Ctx;
 use super::store_requests::Pending;
 use super::timers::Timer;
-use super::{Life, Node};
 
 /// How many of the node's own last writes are remembered: more than can be under way while the store is asked for its
 /// revision.
 const LAST_WRITES: usize = 64;
 
-impl Node {
-    /// Everything was read.
-    pub(super) fn on_listed(&mut self, listed: StoreListing, asked_at: Revision, begun: Time) {
-        // Compared with what was known when it was asked for: a list that was overtaken is no sign of a store that went back.
-        if listed.revision < asked_at || self.store_differs(&listed.store) {
-            self.on_store_replaced(format!(
-                "the store is {} at revision {}, which does not continue what this node has seen",
-                listed.store, listed.revision.0
-            ));
-        }
-        self.asked_at = self.asked_at.max(listed.revision);
-        let mut gone: std::collections::BTreeSet<Key> =
-            self.view.present_keys().into_iter().collect();
-        for (key, found) in listed.entries {
-            gone.remove(&key);
-            if self.view.knows(&key, &found) {
-                continue;
-            }
-            self.learn(&key, found.clone());
-            if !self.view.is_missing(&key) && !self.view.knows(&key, &found) {
-                // Older than what is known of it: the list was overtaken, or somebody has put the record or the store back.
-                gone.insert(key);
-            }
-        }
-        self.view.revision = self.view.revision.max(listed.revision);
-        (self.listed_at, self.listed) = (begun, listed.revision);
-        (self.written, self.others_wrote) = (0, false);
-        self.timers.set_sooner(Timer::Restore, self.now);
-        self.timers.set_sooner(Timer::OwnRecord, self.now);
-        for (name, keyspace) in self.view.keyspaces.iter() {
-            if let KeyspaceKind::Hashed(n) = keyspace.record.kind
-                && self.config.keyspaces.contains_key(name)
-            {
-                let expected = (0..n).map(|i| {
-                    crate::ids::ShardId::new(name.clone(), crate::ids::ShardName::index(i))
-                });
-                gone.extend(
-                    expected
-                        .filter(|id| self.view.shards.cell(id).is_none())
-                        .map(Key::Shard),
-                );
-            }
-        }
-        // A list may be late; of what it lacks or takes back, only a read of the key itself is believed.
-        self.absent.extend(gone);
-        self.look_at_all = true;
-        if matches!(self.life, Life::Booting(_)) {
-            self.boot_listed(listed.store);
-        } else if std::mem::take(&mut self.relist) {
-            self.list();
-        }
-    }
+/// Progress of the store as this node knows it, and the need for a complete read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct StoreProgress {
+    /// Store revision that the watch had not reached at the last tick.
+    pub(super) behind: Option<Revision>,
+    /// Highest revision that the store itself has reported.
+    pub(super) asked_at: Revision,
+    /// The next tick reads everything.
+    pub(super) relist: bool,
+    /// Start of the last complete read, and its revision.
+    pub(super) listed_at: Time,
+    pub(super) listed: Revision,
+    /// Number of this node's own writes since then, which are no news.
+    pub(super) written: u64,
+    pub(super) last_writes: Vec<u64>,
+    /// Another process has written since then.
+    pub(super) others_wrote: bool,
+}
 
-    pub(super) fn on_list_failed(&mut self, reply: Reply) {
-        if matches!(self.life, Life::Booting(_)) {
-            self.boot_list_failed(reply);
-        } else {
-            self.relist = true;
-            self.timers
-                .set_sooner(Timer::Tick, self.later(self.config.timing.renew_interval));
-        }
-    }
-
-    pub(super) fn on_watch_gap(&mut self) {
-        if self.config.rules.broken_by(Mutant::NeverRelist) {
-            return;
-        }
-        // A list that is under way may have been read before what was missed; a start may be past its list.
-        let under_way = self
-            .pending
-            .values()
-            .any(|p| matches!(p, Pending::List { .. }));
-        if under_way || matches!(self.life, Life::Booting(_)) {
-            self.relist = true;
-        } else {
-            self.list();
-        }
-    }
-
-    fn store_differs(&self, store: &str) -> bool {
-        self.started && self.view.cluster.get(&()).is_some_and(|c| c.store != store)
-    }
-
-    /// The store is not the one it was: closes everything, forgets what was seen, and waits for raised generations.
-    fn on_store_replaced(&mut self, problem: String) {
-        if self.store_replaced.is_some() {
-            return;
-        }
-        self.note(NodeEvent::StoreReplaced { problem });
-        let generations = self
-            .view
-            .keyspaces
-            .iter()
-            .map(|(name, k)| (name.clone(), k.record.generation));
-        self.store_replaced = Some(generations.collect());
-        self.cut_all(Reason::StoreReplaced);
-        self.stop_leading();
-        self.holder = None;
-        // Answers of the store that was there before must not get into the new view.
-        self.pending.clear();
-        // A generation whose draw is under way is not confirmed any more, and one that was drawn there may be drawn again here.
-        self.drawn.clear();
-        self.shards
-            .values_mut()
-            .for_each(super::shards::ShardSlot::forget_writing);
-        self.timers.clear(&Timer::Renew);
-        self.timers.clear(&Timer::Lease);
-        self.view = View::new(self.config.rules);
-        self.asked_at = Revision(0);
-        if matches!(self.life, Life::Stopping) {
-            return;
-        }
-        self.life = Life::Booting(Boot::default());
-        self.timers
-            .set(Timer::Boot, self.now + self.config.timing.renew_interval);
-    }
-
-    /// The slow look at everything: nothing waits for a message that may have been lost.
-    pub(super) fn on_tick(&mut self) {
-        self.timers
-            .set(Timer::Tick, self.now + self.config.timing.tick_interval);
-        if !matches!(self.life, Life::Running | Life::Stopping) {
-            return;
-        }
-        let missed = self
-            .behind
-            .take()
-            .is_some_and(|revision| self.view.revision < revision);
-        // A watch may leave things out without a trace; now and then everything is read although nothing seems amiss.
-        let due =
-            self.others_wrote && self.now >= self.listed_at + self.config.timing.relist_interval;
-        if (missed || due || self.relist) && !self.config.rules.broken_by(Mutant::NeverRelist) {
-            self.relist = false;
-            self.list();
-        } else {
-            let asked_at = self.asked_at;
-            self.ask(
-                Connection::Default,
-                Request::Revision,
-                Pending::Revision { asked_at },
-            );
-        }
-        self.keep_name();
-        self.keep_cluster();
-        self.ask_after_neighbours();
-        self.look_at_leader();
-        self.plan_soon();
-        self.read(Key::Node(self.config.name.clone()));
-        let config = Arc::clone(&self.config);
-        for name in config.keyspaces.keys() {
-            self.read(Key::Keyspace(name.clone()));
-        }
-        let view = &self.view;
-        self.doubtful
-            .retain(|id, mark| view.mark(&Key::Shard(id.clone())) == *mark);
-        for id in self.doubtful.keys().cloned().collect::<Vec<_>>() {
-            self.read(Key::Shard(id));
-        }
-        self.assignments.all_stale();
-        self.renew_retries();
-        self.timers.set_sooner(Timer::Restore, self.now);
-        self.timers.set_sooner(Timer::OwnRecord, self.now);
-        self.sweep();
-        self.look_at_all = true;
-    }
-
-    /// How far the store has come: if the watch has not come as far by the next tick, it has lost something.
-    pub(super) fn on_revision(&mut self, revision: Revision, asked_at: Revision) {
-        if revision < asked_at {
-            return self.on_store_replaced(format!(
-                "the store's revision decreased from {} to {}",
-                asked_at.0, revision.0
-            ));
-        }
-        self.asked_at = self.asked_at.max(revision);
-        let later = self.last_writes.iter().filter(|n| **n > revision.0).count() as u64;
-        self.others_wrote |= revision.0 > self.listed.0 + self.written.saturating_sub(later);
-        self.behind = Some(revision);
-    }
-
+impl StoreProgress {
     /// Counts a write of this node's own: it is no news. One that the last list has seen already must not hide a write of
     /// somebody else's.
     pub(super) fn count_write(&mut self, reply: &Reply) {
@@ -214,36 +51,9 @@ impl Node {
             self.last_writes.drain(..surplus);
         }
     }
+}
 
-    /// Removes tombstones that nothing refers to any more. One node does it, and takes its time.
-    fn sweep(&mut self) {
-        if !self.is_first_member() || !self.may_own() || self.config.role != Role::Node {
-            return;
-        }
-        let old: Vec<(SessionId, Version)> = self
-            .view
-            .sessions
-            .cells()
-            .filter_map(|(id, cell)| match cell {
-                KeyState::Present(seen)
-                    if self.ended(*id) && self.now >= seen.since + seen.record.ttl * 10 =>
-                {
-                    Some((*id, seen.version.clone()))
-                }
-                _ => None,
-            })
-            .filter(|(id, _)| !self.is_referred_to(*id))
-            .collect();
-        for (id, version) in old {
-            self.delete(Key::Session(id), version);
-        }
-        self.sweep_nodes();
-    }
-
-    fn is_referred_to(&self, session: SessionId) -> bool {
-        Live::new(&self.view, &|_| false).is_referred_to(session)
-    }
-
+impl Ctx {
     /// A protocol as others have it: one renewal per shard.
     pub(super) fn renew_every_shard(&mut self) {
         for (id, seen) in self
@@ -267,4 +77,133 @@ impl Node {
             }
         }
     }
+}
+
+/// Returns why a complete read does not continue what this node has seen.
+///
+/// The read is compared with what was known when it was requested: a read that was overtaken is no sign of a restored store.
+pub(super) fn listing_problem(
+    cx: &Ctx,
+    listed: &StoreListing,
+    asked_at: Revision,
+) -> Option<String> {
+    (listed.revision < asked_at || cx.store_differs(&listed.store)).then(|| {
+        format!(
+            "the store is {} at revision {}, which does not continue what this node has seen",
+            listed.store, listed.revision.0
+        )
+    })
+}
+
+/// Applies a complete read to the view. Keys that it lacks, or takes back, are read by themselves.
+pub(super) fn apply_listing(
+    cx: &mut Ctx,
+    revision: Revision,
+    entries: Vec<(Key, Found)>,
+    begun: Time,
+) {
+    cx.progress.asked_at = cx.progress.asked_at.max(revision);
+    let mut gone: BTreeSet<Key> = cx.view.present_keys().into_iter().collect();
+    for (key, found) in entries {
+        gone.remove(&key);
+        if cx.view.knows(&key, &found) {
+            continue;
+        }
+        cx.learn(&key, found.clone());
+        if !cx.view.is_missing(&key) && !cx.view.knows(&key, &found) {
+            // Older than the known value: the read was overtaken, or the record or the store was restored.
+            gone.insert(key);
+        }
+    }
+    cx.view.revision = cx.view.revision.max(revision);
+    let progress = &mut cx.progress;
+    (progress.listed_at, progress.listed) = (begun, revision);
+    (progress.written, progress.others_wrote) = (0, false);
+    cx.timers.set_sooner(Timer::Restore, cx.now);
+    cx.timers.set_sooner(Timer::OwnRecord, cx.now);
+    for (name, keyspace) in cx.view.keyspaces.iter() {
+        if let KeyspaceKind::Hashed(n) = keyspace.record.kind
+            && cx.config.keyspaces.contains_key(name)
+        {
+            let expected = (0..n).map(|i| ShardId::new(name.clone(), ShardName::index(i)));
+            let unknown = expected.filter(|id| cx.view.shards.cell(id).is_none());
+            gone.extend(unknown.map(Key::Shard));
+        }
+    }
+    // A list may be late. Only a read of the key itself proves that the key is missing.
+    cx.absent.extend(gone);
+    cx.scan_all = true;
+}
+
+/// Requests a complete read after the watch has lost changes.
+pub(super) fn on_watch_gap(cx: &mut Ctx) {
+    if cx.broken_by(Mutant::NeverRelist) {
+        return;
+    }
+    // A list in progress may be older than the lost changes. A start may be past its list.
+    let lists = |p: &Pending| matches!(p, Pending::List { .. });
+    if cx.requests.values().any(lists) || matches!(cx.life, Life::Booting) {
+        cx.progress.relist = true;
+    } else {
+        cx.list();
+    }
+}
+
+/// Reads everything if changes may have been lost, otherwise asks for the revision of the store.
+pub(super) fn check_progress(cx: &mut Ctx) {
+    let behind = cx.progress.behind.take();
+    let missed = behind.is_some_and(|revision| cx.view.revision < revision);
+    // A watch may lose changes without a trace, so everything is read from time to time.
+    let due = cx.progress.others_wrote
+        && cx.now >= cx.progress.listed_at + cx.config.timing.relist_interval;
+    if (missed || due || cx.progress.relist) && !cx.broken_by(Mutant::NeverRelist) {
+        cx.progress.relist = false;
+        cx.list();
+    } else {
+        let asked_at = cx.progress.asked_at;
+        let pending = Pending::Revision { asked_at };
+        cx.ask(Connection::Default, Request::Revision, pending);
+    }
+}
+
+impl StoreProgress {
+    /// Takes the revision of the store. If the watch has not reached it by the next tick, the watch has lost changes.
+    ///
+    /// Returns why the revision shows that the store was restored.
+    pub(super) fn on_revision(&mut self, revision: Revision, asked_at: Revision) -> Option<String> {
+        if revision < asked_at {
+            return Some(format!(
+                "the store's revision decreased from {} to {}",
+                asked_at.0, revision.0
+            ));
+        }
+        self.asked_at = self.asked_at.max(revision);
+        let later = self.last_writes.iter().filter(|n| **n > revision.0).count() as u64;
+        self.others_wrote |= revision.0 > self.listed.0 + self.written.saturating_sub(later);
+        self.behind = Some(revision);
+        None
+    }
+}
+
+/// Removes tombstones that no record refers to. One node of the cluster does it.
+pub(super) fn sweep(cx: &mut Ctx) {
+    if !cx.may_own() || cx.config.role != Role::Node {
+        return;
+    }
+    let cells = cx.view.sessions.cells();
+    let old = cells.filter_map(|(id, cell)| match cell {
+        KeyState::Present(seen)
+            if cx.ended(*id)
+                && cx.now >= seen.since + seen.record.ttl * 10
+                && !cx.is_referred_to(*id) =>
+        {
+            Some((*id, seen.version.clone()))
+        }
+        _ => None,
+    });
+    let old: Vec<(SessionId, Version)> = old.collect();
+    for (id, version) in old {
+        cx.delete(Key::Session(id), version);
+    }
+    cx.sweep_nodes();
 }

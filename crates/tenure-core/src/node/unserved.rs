@@ -6,12 +6,16 @@
 //! the report changes, and for that not more often than once per ttl (P7).
 
 use crate::ids::KeyspaceName;
-use crate::members::{self, NAMED};
+use crate::members;
+use crate::members::{NAMED, UnservedReason};
 use crate::record::{Ownership, Role, UnservedShards};
 
-use super::Node;
+use super::claim_retry::ClaimRetries;
+use super::config::Waiting;
+use super::context::Ctx;
+use super::renewal::Session;
 
-impl Node {
+impl Ctx {
     /// Returns what the session's record says next of shards that are not served.
     pub(super) fn unserved(&self) -> UnservedShards {
         let mut all = UnservedShards::new();
@@ -57,12 +61,45 @@ impl Node {
             }
         }
     }
+}
 
+impl Session {
     /// Returns whether this is worth a write of the session's record that nothing else calls for.
-    pub(super) fn unserved_is_news(&self, new: &UnservedShards) -> bool {
-        let Some(holder) = &self.holder else {
+    pub(super) fn unserved_is_news(&self, cx: &Ctx, new: &UnservedShards) -> bool {
+        let Some(holder) = &cx.own else {
             return false;
         };
-        holder.record.unserved != *new && self.now >= self.load_told + self.config.timing.ttl
+        holder.record.unserved != *new && cx.now >= self.load_told + cx.config.timing.ttl
     }
+}
+
+/// Counts the shards without the owner that they should have.
+pub(super) fn waiting(cx: &Ctx, retries: &ClaimRetries) -> Waiting {
+    let mut waiting = Waiting::default();
+    let mut blocked: Option<(&KeyspaceName, Option<UnservedReason>)> = None;
+    for (_, since) in retries.waiting() {
+        waiting.held_elsewhere += 1;
+        waiting.held_elsewhere_for = waiting.held_elsewhere_for.max(cx.now.since(since));
+    }
+    for (id, seen) in cx.view.shards.iter() {
+        let free = matches!(seen.record.ownership, Ownership::Free { .. });
+        if free && cx.config.keyspaces.contains_key(&id.keyspace) {
+            waiting.unclaimed += 1;
+            waiting.unclaimed_for = waiting.unclaimed_for.max(cx.now.since(seen.since));
+        }
+        let reason = || {
+            if blocked
+                .as_ref()
+                .is_none_or(|(known, _)| *known != &id.keyspace)
+            {
+                let reason = members::blocked(&cx.view, &id.keyspace);
+                blocked = Some((&id.keyspace, reason));
+            }
+            blocked.and_then(|(_, reason)| reason)
+        };
+        if let Some(reason) = cx.unserved_for_long(id, seen, reason) {
+            *waiting.unserved.entry(reason).or_default() += 1;
+        }
+    }
+    waiting
 }

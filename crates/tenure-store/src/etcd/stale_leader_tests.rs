@@ -157,7 +157,7 @@ async fn imitation() -> (Arc<Mutex<Says>>, EtcdStore) {
 fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
     match answer {
         Err(StoreError::Unavailable { reason }) => {
-            assert!(reason.contains("no longer be the leader"), "{reason}");
+            assert!(reason.contains("cannot be confirmed"), "{reason}");
         }
         other => panic!("should not count, but: {other:?}"),
     }

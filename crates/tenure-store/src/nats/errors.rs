@@ -191,7 +191,7 @@ mod tests {
             (10_047, "storage resources exceeded", "max_file_store"),
             (10_077, "maximum bytes exceeded", "limits"),
             (10_054, "message size exceeds maximum", "max_payload"),
-            (10_059, "stream not found", "another store"),
+            (10_059, "stream not found", "restore the bucket"),
         ] {
             let e = refused(true, err_code, said);
             assert!(e.wrote_nothing(), "{e:?}");

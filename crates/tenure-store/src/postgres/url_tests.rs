@@ -80,7 +80,7 @@ fn what_cannot_be_right_is_refused_without_repeating_secrets() {
             "connect_timeout",
         ),
         ("postgres://a:hunter2@db/x?sslcert=c", "name both"),
-        ("postgres://a:hunter2@db/%x", "broken %-escape"),
+        ("postgres://a:hunter2@db/%x", "two hexadecimal digits"),
     ] {
         let reason = refusal(url);
         assert!(reason.contains(wanted), "{reason}");

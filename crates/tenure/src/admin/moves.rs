@@ -1,4 +1,4 @@
-//! What moves: one shard to a node, a keyspace until it is even, or nothing at all.
+//! Moves: one shard to a node, pins, a rebalance, and the pause of all planned moves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +7,37 @@ use tenure_core::ids::{KeyspaceName, NodeName, ShardId};
 use tenure_core::keys::Key;
 use tenure_core::ownership::Transition;
 use tenure_core::record::{
-    ClusterRecord, KeyspaceRecord, MovesPaused, NodeMode, Ownership, Record, ShardRecord,
+    AssignedBy, ClusterRecord, KeyspaceRecord, MovesPaused, NodeMode, Ownership, Record,
+    ShardRecord,
 };
-use tenure_core::view::{KeyState, Versioned, View};
+use tenure_core::view::Versioned;
 use tenure_store::Expect;
 
-use super::{AdminClient, AdminError, CAS_ATTEMPTS, is_over, keyspace, node, not_paused, planned};
+use super::client::Change;
+use super::{AdminClient, AdminError, Snapshot};
 
-/// How a shard that is to move stands.
+/// State of a requested move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveStatus {
-    /// Its leader has not begun.
+    /// The leader has not started the move.
     Waiting,
-    /// It is under way; what it is waiting for now.
+    /// The move is in progress. The text names the step that it waits for.
     UnderWay(&'static str),
-    /// It is served where it was to go.
+    /// The target serves the shard.
     Done,
-    /// It was called off, and is where it was.
+    /// The move was aborted, and the shard did not move.
     CalledOff,
+}
+
+/// Result of [`AdminClient::pin_shard`] and [`AdminClient::unpin_shard`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinUpdate {
+    /// Node that the shard was pinned to before.
+    pub previous: Option<NodeName>,
+    /// False if the shard was already pinned to this node, or already not pinned.
+    pub changed: bool,
+    /// False if the shard is pinned to a node that does not exist yet.
+    pub target_exists: bool,
 }
 
 impl AdminClient {
@@ -45,20 +58,18 @@ impl AdminClient {
     }
 
     async fn set_pause(&self, pause: Option<(&str, Option<Duration>)>) -> Result<bool, AdminError> {
-        for _ in 0..CAS_ATTEMPTS {
-            let view = self.snapshot().await?;
-            let Some(seen) = view.cluster.seen(&()) else {
+        let change = |snapshot: &Snapshot| {
+            let Some(seen) = snapshot.view.cluster.seen(&()) else {
                 return Err(AdminError::NotFound(
                     "the cluster does not exist yet; start a node or create a keyspace".to_owned(),
                 ));
             };
-            let now = seen.record.moves_paused.as_ref();
-            match (pause, now) {
-                (None, None) => return Ok(false),
+            match (pause, &seen.record.moves_paused) {
+                (None, None) => return Ok(Change::Keep(())),
                 (Some((reason, None)), Some(now))
                     if now.reason == reason && now.lasts.is_none() =>
                 {
-                    return Ok(false);
+                    return Ok(Change::Keep(()));
                 }
                 _ => {}
             }
@@ -74,66 +85,63 @@ impl AdminClient {
                 ..(*seen.record).clone()
             };
             let expect = Expect::Version(seen.version.clone());
-            let record = Record::Cluster(Arc::new(record));
-            if self.put(&Key::Cluster, expect, &record).await? {
-                return Ok(true);
-            }
-        }
-        Err(AdminError::Raced("the cluster's record".to_owned()))
+            Ok(Change::Write(expect, Record::Cluster(Arc::new(record)), ()))
+        };
+        let updated = self
+            .update(&Key::Cluster, "the cluster record", change)
+            .await?;
+        Ok(updated.changed)
     }
 
-    /// Asks the leader to move a shard to a node, once. Says whether it is not there, or asked for, already.
+    /// Requests one move of a shard to a node. Returns `false` if the shard is there already, or its move is requested.
     ///
-    /// It stays there as long as balance does not say otherwise; to keep it there, pin it.
+    /// The leader may move the shard again later for balance; [`AdminClient::pin_shard`] prevents that.
     pub async fn move_shard(&self, id: &ShardId, to: &NodeName) -> Result<bool, AdminError> {
-        for _ in 0..CAS_ATTEMPTS {
-            let view = self.snapshot().await?;
-            let seen = movable(&view, id, to)?;
+        let change = |snapshot: &Snapshot| {
+            let seen = movable(snapshot, id, to)?;
             let owner = seen.record.owner();
-            let there = owner.is_some_and(|o| o.node == *to && !is_over(&view, o.session));
+            let there = owner.is_some_and(|o| o.node == *to && !snapshot.is_over(o.session));
             let goes = seen.record.ownership.moving();
             let asked = seen.record.move_request.as_ref() == Some(to);
             if asked || (there && goes.is_none()) || goes.is_some_and(|(mv, _)| mv.to.node == *to) {
-                return Ok(false);
+                return Ok(Change::Keep(()));
             }
-            let change = Transition::RequestMove {
-                node: Some(to.clone()),
-            };
-            let Some(record) = self.changed(&seen.record, change, &view) else {
-                return Err(AdminError::Refused(format!(
+            let node = Some(to.clone());
+            let moved = self.transition(snapshot, &seen.record, Transition::RequestMove { node });
+            let record = moved.map_err(|_| {
+                AdminError::Refused(format!(
                     "shard {id} cannot be moved in its current state (`tenure shard show {id}`); retry later"
-                )));
-            };
+                ))
+            })?;
             let expect = Expect::Version(seen.version.clone());
-            let record = Record::Shard(Arc::new(record));
-            if self.put(&Key::Shard(id.clone()), expect, &record).await? {
-                return Ok(true);
-            }
-        }
-        Err(AdminError::Raced(format!("shard {id}")))
+            Ok(Change::Write(expect, Record::Shard(Arc::new(record)), ()))
+        };
+        let what = format!("shard {id}");
+        let updated = self.update(&Key::Shard(id.clone()), &what, change).await?;
+        Ok(updated.changed)
     }
 
-    /// Waits until a shard that was to move is where it should be, or the move was called off; tells of every step.
+    /// Waits until a requested move is done or aborted. Reports every step.
     pub async fn wait_until_moved(
         &self,
         id: &ShardId,
         to: &NodeName,
         limit: Duration,
-        mut tell: impl FnMut(&MoveStatus),
+        mut progress: impl FnMut(&MoveStatus),
     ) -> Result<MoveStatus, AdminError> {
         let mut last = None;
         let done = self
-            .until(limit, async |view: &View| {
-                let Some(record) = view.shards.get(id) else {
+            .until(limit, |snapshot| {
+                let Some(record) = snapshot.view.shards.get(id) else {
                     return Err(AdminError::NotFound(format!("there is no shard {id}")));
                 };
-                let standing = standing(view, record, to);
-                if last.as_ref() != Some(&standing) {
-                    tell(&standing);
-                    last = Some(standing.clone());
+                let status = move_status(snapshot, record, to);
+                if last.as_ref() != Some(&status) {
+                    progress(&status);
+                    last = Some(status.clone());
                 }
-                let over = matches!(standing, MoveStatus::Done | MoveStatus::CalledOff);
-                Ok(over.then_some(standing))
+                let over = matches!(status, MoveStatus::Done | MoveStatus::CalledOff);
+                Ok(over.then_some(status))
             })
             .await?;
         done.ok_or_else(|| {
@@ -143,53 +151,99 @@ impl AdminClient {
         })
     }
 
-    /// Asks the leader to even a keyspace out now, without the waits that usually keep it calm. Says whether that is new.
+    /// Pins a shard to a node: the leader moves it there and keeps it there. The node need not exist yet.
+    pub async fn pin_shard(&self, id: &ShardId, to: &NodeName) -> Result<PinUpdate, AdminError> {
+        self.set_pin(id, Some(to)).await
+    }
+
+    /// Removes the pin of a shard, which stays where it is until the leader moves it for balance.
+    pub async fn unpin_shard(&self, id: &ShardId) -> Result<PinUpdate, AdminError> {
+        self.set_pin(id, None).await
+    }
+
+    async fn set_pin(&self, id: &ShardId, to: Option<&NodeName>) -> Result<PinUpdate, AdminError> {
+        let change = |snapshot: &Snapshot| {
+            let seen = snapshot.shard(id)?;
+            let mode = snapshot.keyspace(&id.keyspace)?.assigned_by;
+            if to.is_some() && mode != AssignedBy::Leader {
+                return Err(AdminError::Refused(format!(
+                    "keyspace {} has assigned_by = {mode}; only shards of keyspaces assigned by the leader can be pinned",
+                    id.keyspace
+                )));
+            }
+            let previous = seen.record.pin.clone();
+            let exists = to.is_none_or(|to| snapshot.view.nodes.cell(to).is_some());
+            if previous.as_ref() == to {
+                return Ok(Change::Keep((previous, exists)));
+            }
+            let node = to.cloned();
+            let pinned = self.transition(snapshot, &seen.record, Transition::Pin { node });
+            let record = pinned.map_err(|reason| {
+                AdminError::Refused(format!("shard {id} cannot be pinned: {reason}"))
+            })?;
+            let expect = Expect::Version(seen.version.clone());
+            let record = Record::Shard(Arc::new(record));
+            Ok(Change::Write(expect, record, (previous, exists)))
+        };
+        let what = format!("shard {id}");
+        let updated = self.update(&Key::Shard(id.clone()), &what, change).await?;
+        let (previous, target_exists) = updated.answer;
+        Ok(PinUpdate {
+            previous,
+            changed: updated.changed,
+            target_exists,
+        })
+    }
+
+    /// Requests that the leader balances a keyspace now, without settle time and cool-down. Returns `false` if that is
+    /// already requested.
     pub async fn rebalance(&self, name: &KeyspaceName) -> Result<bool, AdminError> {
-        for _ in 0..CAS_ATTEMPTS {
-            let view = self.snapshot().await?;
-            let record = keyspace(&view, name)?;
-            planned(name, record, "no leader can rebalance it")?;
-            not_paused(&view)?;
-            let Some(seen) = view.keyspaces.seen(name).filter(|_| !record.rebalance) else {
-                return Ok(false);
-            };
+        let change = |snapshot: &Snapshot| {
+            let seen = snapshot.keyspace_version(name)?;
+            planned(name, &seen.record, "no leader can rebalance it")?;
+            not_paused(snapshot)?;
+            if seen.record.rebalance {
+                return Ok(Change::Keep(()));
+            }
             let record = KeyspaceRecord {
                 head: seen.record.head.next(self.nonce()),
                 rebalance: true,
                 ..(*seen.record).clone()
             };
             let expect = Expect::Version(seen.version.clone());
-            let record = Record::Keyspace(Arc::new(record));
-            if self
-                .put(&Key::Keyspace(name.clone()), expect, &record)
-                .await?
-            {
-                return Ok(true);
-            }
-        }
-        Err(AdminError::Raced(format!("keyspace {name}")))
+            Ok(Change::Write(
+                expect,
+                Record::Keyspace(Arc::new(record)),
+                (),
+            ))
+        };
+        let what = format!("keyspace {name}");
+        let updated = self
+            .update(&Key::Keyspace(name.clone()), &what, change)
+            .await?;
+        Ok(updated.changed)
     }
 
-    /// Waits until a keyspace that was to be evened out is even; tells how many shards are on their way.
+    /// Waits until a requested rebalance is done. Reports the number of moving shards whenever it changes.
     pub async fn wait_until_balanced(
         &self,
         name: &KeyspaceName,
         limit: Duration,
-        mut tell: impl FnMut(usize),
+        mut progress: impl FnMut(usize),
     ) -> Result<(), AdminError> {
         let mut last = None;
         let done = self
-            .until(limit, async |view: &View| {
-                let all = view.shards.iter();
+            .until(limit, |snapshot| {
+                let all = snapshot.view.shards.iter();
                 let moving = all.filter(|(id, s)| {
                     id.keyspace == *name && s.record.ownership.moving().is_some()
                 });
                 let moving = moving.count();
                 if last != Some(moving) {
-                    tell(moving);
+                    progress(moving);
                     last = Some(moving);
                 }
-                Ok((!keyspace(view, name)?.rebalance).then_some(()))
+                Ok((!snapshot.keyspace(name)?.rebalance).then_some(()))
             })
             .await?;
         done.ok_or_else(|| {
@@ -200,9 +254,9 @@ impl AdminClient {
     }
 }
 
-fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> MoveStatus {
+fn move_status(snapshot: &Snapshot, record: &ShardRecord, to: &NodeName) -> MoveStatus {
     use tenure_core::record::MovePhase::{Freezing, Sealed, Warming};
-    let owner = record.owner().filter(|o| !is_over(view, o.session));
+    let owner = record.owner().filter(|o| !snapshot.is_over(o.session));
     let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
     match record.ownership.moving() {
         Some((_, Warming)) => MoveStatus::UnderWay("the target loads it"),
@@ -218,22 +272,16 @@ fn standing(view: &View, record: &ShardRecord, to: &NodeName) -> MoveStatus {
     }
 }
 
-/// A shard that can move to a node, or why not.
+/// Returns the record of a shard that can move to a node.
 fn movable<'a>(
-    view: &'a View,
+    snapshot: &'a Snapshot,
     id: &ShardId,
     to: &NodeName,
 ) -> Result<&'a Versioned<ShardRecord>, AdminError> {
-    let record = keyspace(view, &id.keyspace)?;
-    planned(&id.keyspace, record, "no single shard can be moved")?;
-    not_paused(view)?;
-    let seen = match view.shards.cell(id) {
-        Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
-        Some(KeyState::Damaged { damage, .. }) => {
-            return Err(AdminError::Refused(format!("shard {id}: {damage}")));
-        }
-        _ => return Err(AdminError::NotFound(format!("there is no shard {id}"))),
-    };
+    let keyspace = snapshot.keyspace(&id.keyspace)?;
+    planned(&id.keyspace, keyspace, "no single shard can be moved")?;
+    not_paused(snapshot)?;
+    let seen = snapshot.shard(id)?;
     let refuse = |reason: String| Err(AdminError::Refused(reason));
     if seen.record.deleting {
         return refuse(format!("shard {id} is being deleted"));
@@ -248,7 +296,7 @@ fn movable<'a>(
             "shard {id} is pinned to {pin}; run `tenure shard unpin {id}` first, or pin it to {to}"
         ));
     }
-    let target = &node(view, to)?.record;
+    let target = &snapshot.node(to)?.record;
     if target.mode != NodeMode::Active {
         return refuse(format!(
             "node {to} is {} and accepts no shards; run `tenure node resume {to}` first",
@@ -260,11 +308,37 @@ fn movable<'a>(
             "node {to} is cordoned and accepts no new shards; run `tenure node uncordon {to}` first"
         ));
     }
-    let session = view.sessions.get(&target.session);
+    let session = snapshot.view.sessions.get(&target.session);
     if session.is_none_or(|s| !s.is_live() || s.stopping) {
         return refuse(format!(
             "node {to} is not running; start it, or choose another target"
         ));
     }
     Ok(seen)
+}
+
+/// Rejects an operation that a leader carries out, for keyspaces without a leader.
+fn planned(name: &KeyspaceName, record: &KeyspaceRecord, what: &str) -> Result<(), AdminError> {
+    let reason = match record.assigned_by {
+        AssignedBy::Leader => return Ok(()),
+        AssignedBy::Rendezvous => "placement follows from the names and weights of the nodes",
+        AssignedBy::FairShare => "nodes balance their shards themselves",
+    };
+    Err(AdminError::Refused(format!(
+        "keyspace {name} has assigned_by = {}: {reason}, and {what}; drain, resume or stop nodes, or change their weights \
+         instead",
+        record.assigned_by
+    )))
+}
+
+/// Rejects requests for moves while moves are paused.
+pub(super) fn not_paused(snapshot: &Snapshot) -> Result<(), AdminError> {
+    let cluster = snapshot.view.cluster.get(&());
+    match cluster.and_then(|c| c.moves_paused.as_ref()) {
+        None => Ok(()),
+        Some(pause) => Err(AdminError::Refused(format!(
+            "moves are paused ({}); run `tenure cluster resume-moves` first",
+            pause.reason
+        ))),
+    }
 }

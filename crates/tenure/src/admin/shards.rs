@@ -1,4 +1,4 @@
-//! Named shards: created and deleted one by one, or ten thousand at a time.
+//! Named shards: list, creation and deletion, one or ten thousand at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,36 +7,38 @@ use std::time::Duration;
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::keys::Key;
 use tenure_core::ownership::Transition;
-use tenure_core::record::{Head, KeyspaceKind, KeyspaceRecord, Ownership, Record, ShardRecord};
-use tenure_core::view::{KeyState, View};
-use tenure_store::{Expect, Put, PutIf, StoreError};
+use tenure_core::record::{KeyspaceKind, KeyspaceRecord, Ownership, Record, ShardRecord};
+use tenure_core::view::KeyState;
+use tenure_store::Expect;
 
-use super::{AdminClient, AdminError, CAS_ATTEMPTS, keyspace, within};
+use super::client::CAS_ATTEMPTS;
+use super::waits::POLL_INTERVAL;
+use super::{AdminClient, AdminError, Snapshot};
 
-/// The most bytes that can be attached to a shard.
+/// Maximum size of the metadata of a shard, in bytes.
 pub const MAX_META: usize = 4096;
-/// How many records are written at once.
+/// Number of records per batch of writes.
 const BATCH: usize = 500;
 
-/// A shard that is to be created.
+/// A shard to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewShard {
-    /// Its name.
+    /// Name of the shard.
     pub name: ShardName,
     /// Opaque metadata for the handler that loads the shard; at most [`MAX_META`] bytes.
     pub meta: Option<String>,
 }
 
-/// How far creating or deleting shards has come.
+/// Progress and result of the creation or deletion of shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardWork {
-    /// How many were asked for.
+    /// Number of requested shards.
     pub asked: usize,
-    /// How many are as they should be and were not before.
+    /// Number of shards that were created or deleted.
     pub done: usize,
-    /// How many were so already.
+    /// Number of shards that needed no change.
     pub same: usize,
-    /// How many still have an owner that finishes its work.
+    /// Number of shards whose owner still finishes its work.
     pub closing: usize,
 }
 
@@ -46,7 +48,7 @@ impl ShardWork {
     }
 }
 
-/// What to write for one shard.
+/// Next step for one shard.
 enum Step {
     Done,
     Wait,
@@ -54,14 +56,14 @@ enum Step {
 }
 
 impl AdminClient {
-    /// The shards of a named keyspace that are there, with what is known of them.
+    /// Returns the existing shards of a keyspace with their records.
     pub async fn shards(
         &self,
         name: &KeyspaceName,
     ) -> Result<Vec<(ShardName, Arc<ShardRecord>)>, AdminError> {
-        let view = self.snapshot().await?;
-        keyspace(&view, name)?;
-        let all = view.shards.iter();
+        let snapshot = self.snapshot().await?;
+        snapshot.keyspace(name)?;
+        let all = snapshot.view.shards.iter();
         let there = all.filter(|(id, seen)| {
             id.keyspace == *name && seen.record.ownership != Ownership::Deleted
         });
@@ -70,14 +72,14 @@ impl AdminClient {
             .collect())
     }
 
-    /// Creates shards of a named keyspace; nodes take them up by themselves. Those that are there stay as they are.
+    /// Creates shards of a named keyspace, which nodes then claim. Existing shards do not change.
     ///
-    /// A shard that was deleted before goes on above its old epochs.
+    /// A shard that was deleted before continues above its old epochs.
     pub async fn create_shards(
         &self,
         name: &KeyspaceName,
         shards: Vec<NewShard>,
-        mut tell: impl FnMut(&ShardWork),
+        mut progress: impl FnMut(&ShardWork),
     ) -> Result<ShardWork, AdminError> {
         let mut wanted = BTreeMap::new();
         for NewShard { name: shard, meta } in shards {
@@ -97,8 +99,8 @@ impl AdminClient {
             name,
             wanted,
             &mut work,
-            &mut tell,
-            |view, record, id, meta| self.creation(view, record, id, meta),
+            &mut progress,
+            |snapshot, record, id, meta| self.creation(snapshot, record, id, meta),
         )
         .await?;
         Ok(work)
@@ -106,22 +108,25 @@ impl AdminClient {
 
     fn creation(
         &self,
-        view: &View,
+        snapshot: &Snapshot,
         keyspace: &KeyspaceRecord,
         id: &ShardId,
         meta: &Option<String>,
     ) -> Result<Step, AdminError> {
         let key = Key::Shard(id.clone());
-        match view.shards.cell(id) {
+        match snapshot.view.shards.cell(id) {
             Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
                 "shard {id}: {damage}; run `tenure shard repair {id}` first"
             ))),
             Some(KeyState::Present(seen)) if seen.record.ownership == Ownership::Deleted => {
                 let meta = meta.clone();
                 let change = Transition::Recreate { meta };
-                let again = self.changed(&seen.record, change, view);
+                let again = self.transition(snapshot, &seen.record, change);
                 let expect = Expect::Version(seen.version.clone());
-                Ok(again.map_or(Step::Wait, |r| Step::Write(expect, Box::new(r))))
+                Ok(match again {
+                    Ok(record) => Step::Write(expect, Box::new(record)),
+                    Err(_) => Step::Wait,
+                })
             }
             Some(KeyState::Present(seen)) if seen.record.deleting => Ok(Step::Wait),
             Some(KeyState::Present(seen)) if meta.is_some() && seen.record.meta != *meta => {
@@ -131,10 +136,7 @@ impl AdminClient {
             }
             Some(KeyState::Present(_)) => Ok(Step::Done),
             Some(KeyState::Missing { .. }) | None => {
-                let head = Head {
-                    rev: view.fresh_rev(&key),
-                    ..Head::first(self.nonce())
-                };
+                let head = self.fresh_head(snapshot, &key);
                 let generation = keyspace.generation.max(keyspace.min_generation);
                 let mut record = ShardRecord::new(head, generation);
                 record.meta = meta.clone();
@@ -143,13 +145,13 @@ impl AdminClient {
         }
     }
 
-    /// Deletes shards of a named keyspace, and waits for those who own them to finish. Those that are not there stay so.
+    /// Deletes shards of a named keyspace after their owners have finished. Shards that do not exist are skipped.
     pub async fn delete_shards(
         &self,
         name: &KeyspaceName,
         shards: Vec<ShardName>,
         limit: Duration,
-        mut tell: impl FnMut(&ShardWork),
+        mut progress: impl FnMut(&ShardWork),
     ) -> Result<ShardWork, AdminError> {
         let ids = shards.into_iter();
         let wanted: BTreeMap<ShardId, ()> = ids
@@ -159,9 +161,13 @@ impl AdminClient {
             asked: wanted.len(),
             ..ShardWork::default()
         };
-        let deleting = self.work_off(name, wanted, &mut work, &mut tell, |view, _, id, ()| {
-            self.deletion(view, id)
-        });
+        let deleting = self.work_off(
+            name,
+            wanted,
+            &mut work,
+            &mut progress,
+            |snapshot, _, id, ()| self.deletion(snapshot, id),
+        );
         match tokio::time::timeout(limit, deleting).await {
             Ok(done) => done.map(|()| work),
             Err(_) => Err(AdminError::TimedOut(format!(
@@ -171,8 +177,8 @@ impl AdminClient {
         }
     }
 
-    fn deletion(&self, view: &View, id: &ShardId) -> Result<Step, AdminError> {
-        let seen = match view.shards.cell(id) {
+    fn deletion(&self, snapshot: &Snapshot, id: &ShardId) -> Result<Step, AdminError> {
+        let seen = match snapshot.view.shards.cell(id) {
             Some(KeyState::Damaged { damage, .. }) => {
                 return Err(AdminError::Refused(format!(
                     "shard {id}: {damage}; run `tenure shard repair {id}` first"
@@ -181,44 +187,45 @@ impl AdminClient {
             Some(KeyState::Present(seen)) if seen.record.ownership != Ownership::Deleted => seen,
             _ => return Ok(Step::Done),
         };
-        let deleted = self.changed(&seen.record, Transition::Delete, view);
-        let doomed = || {
-            let news = !seen.record.deleting;
-            news.then(|| self.changed(&seen.record, Transition::MarkForDeletion, view))
-                .flatten()
+        let change = |change| self.transition(snapshot, &seen.record, change).ok();
+        let marked = || match seen.record.deleting {
+            true => None,
+            false => change(Transition::MarkForDeletion),
         };
         let expect = Expect::Version(seen.version.clone());
-        Ok(match deleted.or_else(doomed) {
+        Ok(match change(Transition::Delete).or_else(marked) {
             Some(record) => Step::Write(expect, Box::new(record)),
             None => Step::Wait,
         })
     }
 
-    /// Writes what is to be written for each shard until nothing is left to do.
+    /// Takes the next step of each shard until all are done. A step is decided again after every read.
     async fn work_off<T>(
         &self,
         name: &KeyspaceName,
         mut wanted: BTreeMap<ShardId, T>,
         work: &mut ShardWork,
-        tell: &mut impl FnMut(&ShardWork),
-        step: impl Fn(&View, &KeyspaceRecord, &ShardId, &T) -> Result<Step, AdminError>,
+        progress: &mut impl FnMut(&ShardWork),
+        step: impl Fn(&Snapshot, &KeyspaceRecord, &ShardId, &T) -> Result<Step, AdminError>,
     ) -> Result<(), AdminError> {
         let mut touched: BTreeMap<ShardId, usize> = BTreeMap::new();
         loop {
-            let view = self.snapshot().await?;
-            let record = named(&view, name)?;
+            let snapshot = self.snapshot().await?;
+            let record = named(&snapshot, name)?;
             let mut writes = Vec::new();
             work.closing = 0;
             let mut settled = Vec::new();
             for (id, value) in &wanted {
-                match step(&view, record, id, value)? {
+                match step(&snapshot, record, id, value)? {
                     Step::Done => settled.push(id.clone()),
                     Step::Wait => work.closing += 1,
                     Step::Write(expect, record) => {
                         let tries = touched.entry(id.clone()).or_default();
                         *tries += 1;
                         if *tries > CAS_ATTEMPTS {
-                            return Err(AdminError::Raced(format!("shard {id}")));
+                            return Err(AdminError::Raced(format!(
+                                "shard {id} keeps changing concurrently"
+                            )));
                         }
                         let record = Record::Shard(Arc::new(*record));
                         writes.push(self.write(&Key::Shard(id.clone()), expect, &record));
@@ -232,36 +239,27 @@ impl AdminClient {
                     false => work.same += 1,
                 }
             }
-            tell(work);
+            progress(work);
             if work.is_complete() {
                 return Ok(());
             }
             if writes.is_empty() {
-                tokio::time::sleep(super::LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
-            self.put_all(writes).await?;
-        }
-    }
-
-    /// Writes many records; what became of each shows when everything is read again.
-    async fn put_all(&self, writes: Vec<PutIf>) -> Result<(), AdminError> {
-        let mut writes = writes.into_iter().peekable();
-        while writes.peek().is_some() {
-            let batch: Vec<PutIf> = writes.by_ref().take(BATCH).collect();
-            let call = async { Ok(self.store.put_many(batch).await) };
-            for answer in within(call).await? {
-                match answer {
-                    Ok(Put::Won(_) | Put::Lost) | Err(StoreError::Unknown { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
+            let mut writes = writes.into_iter().peekable();
+            while writes.peek().is_some() {
+                self.put_batch(writes.by_ref().take(BATCH).collect())
+                    .await?;
             }
         }
-        Ok(())
     }
 }
 
-fn named<'a>(view: &'a View, name: &KeyspaceName) -> Result<&'a KeyspaceRecord, AdminError> {
-    let record = keyspace(view, name)?;
+fn named<'a>(
+    snapshot: &'a Snapshot,
+    name: &KeyspaceName,
+) -> Result<&'a KeyspaceRecord, AdminError> {
+    let record = snapshot.keyspace(name)?;
     match record.kind {
         KeyspaceKind::Named => Ok(record),
         KeyspaceKind::Hashed(n) => Err(AdminError::Refused(format!(

@@ -1,6 +1,7 @@
 //! What the node promises, in virtual time over a memory store with faults. Names in comments are acceptance cases.
 
 mod acquire;
+mod administration;
 mod deletion;
 mod detachment;
 mod entities;

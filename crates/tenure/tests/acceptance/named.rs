@@ -132,7 +132,7 @@ async fn what_cannot_be_created_is_named_with_the_way_out() {
     for (keyspace, shard, said) in [
         ("topics", new("c", Some(&format!("{long}x"))), "4097 bytes"),
         ("topics", new("a", Some("y")), "different metadata"),
-        ("topic", new("a", None), "existing: topics"),
+        ("topic", new("a", None), "existing keyspaces: topics"),
     ] {
         let error = create(keyspace, shard).await.unwrap_err();
         assert!(error.contains(said), "{said}: {error}");

@@ -4,26 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use tenure::Clock;
-use tenure_core::ids::{NodeName, SessionId, ShardId};
-use tenure_core::keys::Key;
-use tenure_core::ownership::{self, Facts, Transition, Writer};
-use tenure_core::plan::{Stale, StaleReason};
-use tenure_core::record::{Owner, Record};
-use tenure_core::rules::Rules;
-use tenure_store::{Expect, Version};
+use tenure::admin::{GcOutcome, GcRecord, Stale};
 
-use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
-use crate::snapshot::Snapshot;
 use crate::stdout;
 
-/// How many records are listed as text before "and so many more".
+/// Number of records that are listed as text.
 const SHOWN: usize = 40;
 
 /// Remove references to departed nodes, and records of ended sessions that nothing refers to
@@ -73,15 +65,16 @@ struct Swept {
 
 impl Gc {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let mut place = match self.dry_run {
-            true => ClusterClient::look(config).await?,
-            false => ClusterClient::open(config).await?,
-        };
-        let snapshot = place.existing().await?;
-        let stale = snapshot.live(|live| live.stale());
         let lines = match self.dry_run {
-            true => stale.iter().map(|s| line(s, "found", None)).collect(),
-            false => put_right(&mut place, config, &snapshot, &stale).await,
+            true => {
+                let stale = connect::read_existing(config).await?.stale();
+                stale.iter().map(|s| line(s, "found", None)).collect()
+            }
+            false => {
+                let admin = connect::open_existing(config).await?;
+                let done = admin.gc(watching).await?;
+                done.into_iter().map(outcome).collect()
+            }
         };
         let swept = Swept::new(self.dry_run, lines);
         match self.json {
@@ -148,6 +141,22 @@ impl Swept {
     }
 }
 
+fn watching(tombstones: usize, time: Duration) {
+    eprintln!(
+        "watching {tombstones} tombstones for {} before their deletion",
+        duration::show(time)
+    );
+}
+
+fn outcome(done: GcRecord) -> Line {
+    match done.outcome {
+        GcOutcome::Removed => line(&done.stale, "removed", None),
+        GcOutcome::LeftToNodes => line(&done.stale, "skipped", None),
+        GcOutcome::Changed => line(&done.stale, "changed", None),
+        GcOutcome::Failed(error) => line(&done.stale, "failed", Some(Exit::from(error).message)),
+    }
+}
+
 fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
     Line {
         key: stale.key.to_string(),
@@ -155,120 +164,5 @@ fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
         message: stale.reason.text(),
         outcome,
         error,
-    }
-}
-
-/// Outcome of one record.
-fn told(stale: &Stale, wrote: Result<CasResult, Exit>) -> Line {
-    match wrote {
-        Ok(CasResult::Done) => line(stale, "removed", None),
-        Ok(CasResult::Lost) => line(stale, "changed", None),
-        Err(fail) => line(stale, "failed", Some(fail.message)),
-    }
-}
-
-/// Removes what is stale; continues after a failure, because records are independent.
-async fn put_right(
-    place: &mut ClusterClient,
-    config: &Config,
-    snapshot: &Snapshot,
-    stale: &[Stale],
-) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut unused: Vec<(&Stale, SessionId, Version)> = Vec::new();
-    for one in stale {
-        match (&one.key, one.reason) {
-            (Key::Shard(id), StaleReason::IntendedGone) => {
-                let wrote = take_back(place, snapshot, id).await;
-                lines.push(told(one, wrote));
-            }
-            (Key::Session(id), StaleReason::SessionUnused) => {
-                if let Some(seen) = snapshot.view.sessions.seen(id) {
-                    unused.push((one, *id, seen.version.clone()));
-                }
-            }
-            _ => lines.push(line(one, "skipped", None)),
-        }
-    }
-    if !unused.is_empty() {
-        bury(place, config, snapshot, &unused, &mut lines).await;
-    }
-    lines
-}
-
-/// Removes an assignment with the plan number it was made with, so that the write is rejected after a newer plan.
-async fn take_back(
-    place: &mut ClusterClient,
-    snapshot: &Snapshot,
-    id: &ShardId,
-) -> Result<CasResult, Exit> {
-    let seen = snapshot.shard(id)?;
-    let writer = Writer {
-        owner: Owner {
-            node: NodeName::new("tenure cluster gc")?,
-            session: place.writer(),
-        },
-        nonce: place.nonce(),
-    };
-    let facts = Facts {
-        ended: &|_| false,
-        highest_epoch: seen.record.epoch,
-        min_generation: 0,
-        load: None,
-        rules: Rules::sound(),
-    };
-    let change = Transition::Assign {
-        node: None,
-        plan: seen.record.plan,
-    };
-    let record = ownership::apply(&seen.record, &writer, change, &facts).map_err(|reason| {
-        Exit::failed(format!(
-            "shard {id}: the stale assignment cannot be removed ({reason}); run the command again"
-        ))
-    })?;
-    let expect = Expect::Version(seen.version.clone());
-    let key = Key::Shard(id.clone());
-    let record = Record::Shard(Arc::new(record));
-    place.put(&key, expect, &record).await
-}
-
-/// Deletes tombstones without references after they were unchanged for the longest ttl.
-async fn bury(
-    place: &ClusterClient,
-    config: &Config,
-    snapshot: &Snapshot,
-    unused: &[(&Stale, SessionId, Version)],
-    lines: &mut Vec<Line>,
-) {
-    let settings = config.settings();
-    let proof = snapshot.proof(settings.ttl, settings.clock_drift_max_permille);
-    eprintln!(
-        "watching {} tombstones for {} before their deletion",
-        unused.len(),
-        duration::show(proof)
-    );
-    let clock = Clock::boot();
-    clock.sleep_until(clock.now() + proof).await;
-    let now = match place.snapshot().await {
-        Ok(now) => now,
-        Err(fail) => {
-            let failed = unused
-                .iter()
-                .map(|(stale, ..)| line(stale, "failed", Some(fail.message.clone())));
-            return lines.extend(failed);
-        }
-    };
-    for (stale, id, version) in unused {
-        let same = now
-            .view
-            .sessions
-            .seen(id)
-            .is_some_and(|s| s.version == *version);
-        let unused = same && !now.live(|live| live.is_referred_to(*id));
-        let wrote = match unused {
-            true => place.delete(&stale.key, version.clone()).await,
-            false => Ok(CasResult::Lost),
-        };
-        lines.push(told(stale, wrote));
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use crate::cmd::wait::admin;
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -43,7 +43,7 @@ pub(crate) struct ResumeMoves {
 
 impl PauseMoves {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let changed = admin(config)
+        let changed = connect::open_existing(config)
             .await?
             .pause_moves(&self.reason, self.lasts)
             .await?;
@@ -69,7 +69,7 @@ impl PauseMoves {
 
 impl ResumeMoves {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let changed = admin(config).await?.resume_moves().await?;
+        let changed = connect::open_existing(config).await?.resume_moves().await?;
         match changed {
             true => eprintln!("resumed planned moves"),
             false => eprintln!("moves are not paused"),

@@ -1,27 +1,19 @@
 //! `tenure keyspace bump-generation`: epochs above all that were ever used, for a restored store (P2).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use tenure::AdminClient;
+use tenure::admin::BumpedKeyspace;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::keys::Key;
-use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record};
-use tenure_core::view::KeyState;
-use tenure_store::{Expect, Version};
 
-use super::generation;
-use crate::cluster_client::{CasResult, ClusterClient};
 use crate::cmd::confirm::confirm;
 use crate::config::Config;
+use crate::connect;
 use crate::exit::Exit;
-use crate::snapshot::Snapshot;
 use crate::stdout;
-
-/// Attempts of a conditional write against concurrent writers.
-const CAS_ATTEMPTS: usize = 20;
 
 /// Raise the epochs of keyspaces above all old ones, after a store was restored from a backup
 #[derive(Debug, Args)]
@@ -56,153 +48,69 @@ pub(crate) struct BumpGeneration {
 
 impl BumpGeneration {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let mut place = ClusterClient::open(config).await?;
-        let snapshot = place.existing().await?;
-        let names: Vec<KeyspaceName> = match &self.name {
-            Some(name) => {
-                snapshot.keyspace(name)?;
-                vec![name.clone()]
-            }
-            None => all(&snapshot),
+        let admin = connect::open(config).await?;
+        let snapshot = admin.existing_snapshot().await?;
+        let count = match &self.name {
+            Some(name) => snapshot.keyspace(name).map(|_| 1)?,
+            None => snapshot.past_and_present_keyspaces().len(),
         };
         confirm(
             self.yes,
             &format!(
-                "the generation of {} keyspace(s) will be raised, and their shards will be claimed again",
-                names.len()
+                "the generation of {count} keyspace(s) will be raised, and their shards will be claimed again"
             ),
         )?;
-        let mut raised = BTreeMap::new();
-        for name in &names {
-            let generation = self.raise(&mut place, config, name).await?;
-            if !self.json {
-                stdout::line(format!("{name} {generation}"));
-            }
-            raised.insert(name, generation);
-        }
-        let accepted = snapshot.other_store().is_some() && self.all;
-        if snapshot.other_store().is_some() {
-            if self.all {
-                accept_store(&mut place, &names).await?;
-            } else {
-                eprintln!(
-                    "warning: this store was restored or replaced, and nodes reject it until `tenure keyspace \
-                     bump-generation --all`"
-                );
-            }
+        let (generations, accepted) = match &self.name {
+            Some(name) => (self.bump_one(&admin, name).await?, false),
+            None => self.bump_all(&admin).await?,
+        };
+        if self.name.is_some() && snapshot.other_store().is_some() {
+            eprintln!(
+                "warning: this store was restored or replaced, and nodes reject it until `tenure keyspace \
+                 bump-generation --all`"
+            );
         }
         if self.json {
-            stdout::json(&json!({ "generations": raised, "store_accepted": accepted }));
+            stdout::json(&json!({ "generations": generations, "store_accepted": accepted }));
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Reserves a generation, then writes it to the keyspace record. Retries with a higher one if others were faster.
-    async fn raise(
+    async fn bump_one(
         &self,
-        place: &mut ClusterClient,
-        config: &Config,
+        admin: &AdminClient,
         name: &KeyspaceName,
-    ) -> Result<u32, Exit> {
-        let key = Key::Keyspace(name.clone());
-        let there = read(place, &key, name).await?.is_some();
-        let mut generation = generation::draw(place, config, name, self.above).await?;
-        if !there && self.all {
-            eprintln!(
-                "keyspace {name} has no record: it was lost and will be restored above this generation"
-            );
-            return Ok(generation);
-        }
-        for _ in 0..CAS_ATTEMPTS {
-            let Some((version, old)) = read(place, &key, name).await? else {
-                return Err(Exit::failed(format!(
-                    "the record of keyspace {name} is missing; see `tenure status`"
-                )));
-            };
-            if old.generation >= generation {
-                generation = generation::draw(place, config, name, self.above).await?;
-            }
-            let new = KeyspaceRecord {
-                head: old.head.next(place.nonce()),
-                generation,
-                min_generation: generation,
-                ..(*old).clone()
-            };
-            let record = Record::Keyspace(Arc::new(new));
-            if place.put(&key, Expect::Version(version), &record).await? == CasResult::Done {
-                return Ok(generation);
-            }
-        }
-        Err(Exit::failed(format!(
-            "keyspace {name} keeps changing concurrently; run the command again"
-        )))
+    ) -> Result<BTreeMap<KeyspaceName, u32>, Exit> {
+        let generation = admin.bump_generation(name, self.above).await?;
+        self.report(name, generation);
+        Ok(BTreeMap::from([(name.clone(), generation)]))
     }
-}
 
-/// All present and past keyspaces, including those without a record.
-fn all(snapshot: &Snapshot) -> Vec<KeyspaceName> {
-    let recorded = snapshot.view.keyspaces.cells().map(|(name, _)| name);
-    let cluster = snapshot.view.cluster.get(&());
-    let listed = cluster.into_iter().flat_map(|c| c.keyspaces.keys());
-    let names: BTreeSet<KeyspaceName> = recorded.chain(listed).cloned().collect();
-    names.into_iter().collect()
-}
-
-/// A keyspace's record, if it has one; it must be readable.
-async fn read(
-    place: &ClusterClient,
-    key: &Key,
-    name: &KeyspaceName,
-) -> Result<Option<(Version, Arc<KeyspaceRecord>)>, Exit> {
-    let Some(entry) = place.get(key).await? else {
-        return Ok(None);
-    };
-    match Record::decode(key, &entry.value) {
-        Ok(Record::Keyspace(record)) => Ok(Some((entry.version, record))),
-        Ok(_) => Err(Exit::failed(format!(
-            "keyspace {name}: the record has the wrong type"
-        ))),
-        Err(damage) => Err(Exit::failed(format!(
-            "keyspace {name}: {damage}; see `tenure status`"
-        ))),
-    }
-}
-
-/// Accepts this store for the cluster. This is the last step: nodes claim shards afterwards.
-async fn accept_store(place: &mut ClusterClient, raised: &[KeyspaceName]) -> Result<(), Exit> {
-    for _ in 0..CAS_ATTEMPTS {
-        let snapshot = place.snapshot().await?;
-        if let Some(name) = newcomer(&snapshot, raised) {
-            return Err(Exit::failed(format!(
-                "keyspace {name} was created concurrently; run the command again"
-            )));
-        }
-        let Some(seen) = snapshot.view.cluster.seen(&()) else {
-            return Err(Exit::failed(
-                "the cluster record is missing; see `tenure status`",
-            ));
+    async fn bump_all(
+        &self,
+        admin: &AdminClient,
+    ) -> Result<(BTreeMap<KeyspaceName, u32>, bool), Exit> {
+        let progress = |bumped: &BumpedKeyspace| {
+            let name = &bumped.name;
+            if bumped.record_lost {
+                eprintln!(
+                    "keyspace {name} has no record: it was lost and will be restored above this generation"
+                );
+            }
+            self.report(name, bumped.generation);
         };
-        let new = ClusterRecord {
-            head: seen.record.head.next(place.nonce()),
-            store: snapshot.identity.clone(),
-            ..(*seen.record).clone()
-        };
-        let expect = Expect::Version(seen.version.clone());
-        let record = Record::Cluster(Arc::new(new));
-        if place.put(&Key::Cluster, expect, &record).await? == CasResult::Done {
+        let bumped = admin.bump_all_generations(self.above, progress).await?;
+        if bumped.store_accepted {
             eprintln!("recorded this store as the store of the cluster");
-            return Ok(());
+        }
+        let all = bumped.keyspaces.into_iter();
+        let generations = all.map(|k| (k.name, k.generation)).collect();
+        Ok((generations, bumped.store_accepted))
+    }
+
+    fn report(&self, name: &KeyspaceName, generation: u32) {
+        if !self.json {
+            stdout::line(format!("{name} {generation}"));
         }
     }
-    Err(Exit::failed(
-        "the cluster record keeps changing concurrently; run the command again",
-    ))
-}
-
-fn newcomer<'a>(snapshot: &'a Snapshot, raised: &[KeyspaceName]) -> Option<&'a KeyspaceName> {
-    let there = snapshot.view.keyspaces.cells();
-    there
-        .filter(|(_, cell)| !matches!(cell, KeyState::Missing { .. }))
-        .map(|(name, _)| name)
-        .find(|name| !raised.contains(name))
 }

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
+use tenure::admin::Snapshot;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::record::{KeyspaceKind, KeyspaceRecord, PlanningSettings};
 use tenure_core::view::KeyState;
 
 use super::update;
-use crate::cluster_client::ClusterClient;
 use crate::config::Config;
+use crate::connect;
 use crate::exit::Exit;
-use crate::snapshot::Snapshot;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
@@ -98,8 +98,7 @@ fn exists(cell: &KeyState<tenure_core::record::ShardRecord>) -> bool {
 
 impl List {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let place = ClusterClient::look(config).await?;
-        let snapshot = place.existing().await?;
+        let snapshot = connect::read_existing(config).await?;
         let shown: Vec<Shown> = snapshot
             .view
             .keyspaces
@@ -140,8 +139,7 @@ impl List {
 
 impl Show {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let place = ClusterClient::look(config).await?;
-        let snapshot = place.existing().await?;
+        let snapshot = connect::read_existing(config).await?;
         let record = snapshot.keyspace(&self.name)?;
         let shown = Shown::new(&snapshot, &self.name, Some(record));
         if self.json {

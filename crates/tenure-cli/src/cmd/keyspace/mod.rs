@@ -3,7 +3,6 @@
 mod bump_generation;
 mod create;
 mod delete;
-pub(crate) mod generation;
 mod list;
 mod plan;
 mod rebalance;

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
+use tenure::admin::Snapshot;
 use tenure_core::ids::KeyspaceName;
 use tenure_core::plan::{NoMemory, PlanReport, PlanRules, PlanView, plan, what_if};
 use tenure_core::record::{AssignedBy, KeyspaceRecord};
 use tenure_core::time::Time;
 
-use crate::cluster_client::ClusterClient;
 use crate::config::Config;
+use crate::connect;
 use crate::exit::Exit;
-use crate::snapshot::Snapshot;
 use crate::stdout;
 
 /// Show the shard moves that the leader would plan next, optionally under hypothetical changes
@@ -77,8 +77,7 @@ impl PlanCommand {
             true => Vec::new(),
             false => what_if::parse(&question).map_err(|e| Exit::usage(e.to_string()))?,
         };
-        let place = ClusterClient::look(config).await?;
-        let snapshot = place.existing().await?;
+        let snapshot = connect::read_existing(config).await?;
         let mut all = Vec::new();
         for (name, record) in self.keyspaces(&snapshot)? {
             let view = view(&snapshot, &name)?;
@@ -175,7 +174,7 @@ fn ask(
     match unclear {
         Some(reason) if answers.iter().all(Option::is_none) => Err(Exit::usage(format!(
             "{reason} ({})",
-            snapshot.nodes_there_are()
+            snapshot.existing_nodes()
         ))),
         _ => Ok(answers),
     }

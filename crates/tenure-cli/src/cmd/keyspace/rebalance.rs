@@ -9,8 +9,9 @@ use tenure_core::ids::KeyspaceName;
 use tenure_core::record::AssignedBy;
 
 use super::plan;
-use crate::cmd::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{at_once, or_interrupted};
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -43,11 +44,11 @@ impl Rebalance {
                 .run(config)
                 .await;
         }
-        let admin = admin(config).await?;
+        let admin = connect::open_existing(config).await?;
         let names = match &self.keyspace {
             Some(name) => vec![name.clone()],
             None => {
-                let view = admin.snapshot().await?;
+                let view = admin.snapshot().await?.view;
                 let led = view.keyspaces.iter().filter(|(_, seen)| {
                     seen.record.assigned_by == AssignedBy::Leader && !seen.record.deleted
                 });

@@ -1,24 +1,19 @@
 //! `tenure keyspace update`: planning settings of a keyspace.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use tenure::AdminError;
+use tenure::admin::PlanningUpdate;
 use tenure_core::ids::KeyspaceName;
-use tenure_core::keys::Key;
-use tenure_core::node::plan_without_effect;
-use tenure_core::record::{KeyspaceRecord, PlanningSettings, Record};
-use tenure_store::Expect;
+use tenure_core::record::PlanningSettings;
 
-use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::flags::PlanFlags;
 use crate::config::{Config, planning};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
-
-/// Attempts of a conditional write against concurrent writers.
-const CAS_ATTEMPTS: usize = 20;
 
 /// Change the planning settings of a keyspace
 #[derive(Debug, Args)]
@@ -45,47 +40,24 @@ impl Update {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         self.check()?;
         let name = &self.name;
-        let mut place = ClusterClient::open(config).await?;
-        let key = Key::Keyspace(name.clone());
-        for _ in 0..CAS_ATTEMPTS {
-            let snapshot = place.existing().await?;
-            let old = snapshot.keyspace(name)?;
-            let plan = self.applied(config, old.planning.clone())?;
-            if let Some(problem) = plan_without_effect(old.assigned_by, &plan) {
-                return Err(Exit::usage(format!("keyspace {name}: {problem}")));
-            }
-            let changed = plan != old.planning;
-            if changed {
-                let Some(seen) = snapshot.view.keyspaces.seen(name) else {
-                    continue;
-                };
-                let new = KeyspaceRecord {
-                    head: old.head.next(place.nonce()),
-                    planning: plan.clone(),
-                    ..old.clone()
-                };
-                let expect = Expect::Version(seen.version.clone());
-                let record = Record::Keyspace(Arc::new(new));
-                if place.put(&key, expect, &record).await? == CasResult::Lost {
-                    continue;
-                }
-            }
-            match changed {
-                true => eprintln!("updated keyspace {name}"),
-                false => eprintln!("keyspace {name} already has these settings"),
-            }
-            planning::warn_of_load(&plan);
-            match self.json {
-                true => {
-                    stdout::json(&json!({ "keyspace": name, "changed": changed, "planning": plan }))
-                }
-                false => show(&plan),
-            }
-            return Ok(ExitCode::SUCCESS);
+        let admin = connect::open_existing(config).await?;
+        let change = |old| self.applied(config, old);
+        let PlanningUpdate {
+            planning: plan,
+            changed,
+        } = admin.update_planning(name, change).await?;
+        match changed {
+            true => eprintln!("updated keyspace {name}"),
+            false => eprintln!("keyspace {name} already has these settings"),
         }
-        Err(Exit::failed(format!(
-            "keyspace {name} keeps changing concurrently; run the command again"
-        )))
+        planning::warn_of_load(&plan);
+        match self.json {
+            true => {
+                stdout::json(&json!({ "keyspace": name, "changed": changed, "planning": plan }))
+            }
+            false => show(&plan),
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn check(&self) -> Result<(), Exit> {
@@ -107,7 +79,7 @@ impl Update {
         &self,
         config: &Config,
         mut plan: PlanningSettings,
-    ) -> Result<PlanningSettings, Exit> {
+    ) -> Result<PlanningSettings, AdminError> {
         let mut problems = Vec::new();
         for name in &self.unset {
             if planning::unset(&mut plan, &name.replace('-', "_")).is_none() {
@@ -116,14 +88,15 @@ impl Update {
                 ));
             }
         }
-        match config.plan_by_flags(plan) {
-            Ok(plan) if problems.is_empty() => Ok(plan),
-            Ok(_) => Err(Exit::usage(problems.join("\n"))),
+        let plan = match config.plan_by_flags(plan) {
+            Ok(plan) => Some(plan),
             Err(others) => {
                 problems.extend(others);
-                Err(Exit::usage(problems.join("\n")))
+                None
             }
-        }
+        };
+        plan.filter(|_| problems.is_empty())
+            .ok_or_else(|| AdminError::Invalid(problems.join("\n")))
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use tenure::NodeMode;
-use tenure::admin::NodeStatus;
+use tenure::admin::{NodeStatus, ResumedNode};
 use tenure_core::ids::NodeName;
 
-use crate::cmd::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{at_once, or_interrupted};
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -53,7 +54,7 @@ pub(crate) struct Resume {
 impl Drain {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
-        let admin = admin(config).await?;
+        let admin = connect::open_existing(config).await?;
         let changed = admin.drain(name).await?;
         match changed {
             true => eprintln!("node {name} is draining"),
@@ -98,8 +99,11 @@ fn shown(standing: &NodeStatus) -> String {
 impl Resume {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let name = &self.name;
-        let admin = admin(config).await?;
-        let (was, changed) = admin.resume(name).await?;
+        let admin = connect::open_existing(config).await?;
+        let ResumedNode {
+            previous: was,
+            changed,
+        } = admin.resume(name).await?;
         match &was {
             NodeMode::Active if changed => {
                 eprintln!("node {name} is active and restarts as active");
@@ -107,7 +111,7 @@ impl Resume {
             NodeMode::Active => eprintln!("node {name} is already active"),
             was => eprintln!("node {name} was {was} and is active again"),
         }
-        let view = admin.snapshot().await?;
+        let view = admin.snapshot().await?.view;
         if view.nodes.get(name).is_some_and(|n| n.cordoned) {
             eprintln!(
                 "warning: node {name} is cordoned and gets no shards until `tenure node uncordon {name}`"

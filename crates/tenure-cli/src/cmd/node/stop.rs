@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use tenure::admin::StopRequest;
 use tenure_core::ids::NodeName;
 
 use crate::cmd::confirm::confirm;
-use crate::cmd::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{at_once, or_interrupted};
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -71,16 +73,22 @@ async fn stop(
     timeout: Duration,
     as_json: bool,
 ) -> Result<ExitCode, Exit> {
-    let admin = admin(config).await?;
-    let asked = admin.stop_node(name).await?;
-    match asked {
-        Some((session, true)) => eprintln!("requested the stop of node {name} (session {session})"),
-        Some((session, false)) => {
-            eprintln!("the stop of node {name} was already requested (session {session})");
+    let admin = connect::open_existing(config).await?;
+    let (session, changed) = match admin.stop_node(name).await? {
+        StopRequest::Requested(session) => {
+            eprintln!("requested the stop of node {name} (session {session})");
+            (Some(session), true)
         }
-        None => eprintln!("node {name} is not running"),
-    }
-    if let Some((session, _)) = asked
+        StopRequest::AlreadyRequested(session) => {
+            eprintln!("the stop of node {name} was already requested (session {session})");
+            (Some(session), false)
+        }
+        StopRequest::NotRunning => {
+            eprintln!("node {name} is not running");
+            (None, false)
+        }
+    };
+    if let Some(session) = session
         && !at_once(timeout)
     {
         let left = format!("node {name} still stops, immediately or when its ttl expires");
@@ -93,8 +101,6 @@ async fn stop(
         eprintln!("node {name} has stopped");
     }
     if as_json {
-        let session = asked.map(|(session, _)| session);
-        let changed = asked.is_some_and(|(_, changed)| changed);
         stdout::json(&json!({ "node": name, "session": session, "changed": changed }));
     }
     Ok(ExitCode::SUCCESS)

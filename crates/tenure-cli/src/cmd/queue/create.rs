@@ -8,8 +8,8 @@ use tenure_queue::{Queue, QueueSettings};
 
 use super::list::described;
 use super::open;
-use crate::cluster_client::ClusterClient;
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -118,9 +118,9 @@ impl Create {
         }
         self.settings.apply(&mut settings);
         settings.check()?;
-        let client = ClusterClient::open_or_make(config).await?;
-        let store = client.store.clone();
-        let queue = Queue::create(store, client.cluster.as_str(), &self.queue, settings).await?;
+        let client = connect::open_or_create(config).await?;
+        let (store, cluster) = (client.store().clone(), client.cluster().as_str());
+        let queue = Queue::create(store, cluster, &self.queue, settings).await?;
         report(&queue, self.json, "exists");
         Ok(ExitCode::SUCCESS)
     }

@@ -7,9 +7,9 @@ use serde_json::json;
 use tenure_queue::{Queue, QueueError};
 
 use super::or_interrupted;
-use crate::cluster_client;
 use crate::cmd::confirm::confirm;
 use crate::config::Config;
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -36,8 +36,8 @@ pub(super) struct Delete {
 
 impl Delete {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let cluster = cluster_client::named_cluster(config)?;
-        let store = cluster_client::open_store(config).await?;
+        let cluster = connect::named_cluster(config)?;
+        let store = connect::open_store(config).await?;
         let name = &self.queue;
         let question = match Queue::open(store.clone(), cluster.as_str(), name).await {
             Ok(queue) => {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tenure_queue::Queue;
 
 use super::open;
-use crate::cluster_client;
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 use crate::table::{Table, WIDTH};
@@ -43,8 +43,8 @@ pub(super) fn described(queue: &Queue) -> Value {
 
 impl List {
     pub(super) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let cluster = cluster_client::named_cluster(config)?;
-        let store = cluster_client::open_store(config).await?;
+        let cluster = connect::named_cluster(config)?;
+        let store = connect::open_store(config).await?;
         let mut table = Table::new(&["QUEUE", "#SHARDS", "PAUSED"]);
         for name in Queue::names(&*store, cluster.as_str()).await? {
             let queue = Queue::open(store.clone(), cluster.as_str(), name.as_str()).await?;

@@ -28,9 +28,9 @@ use tenure_store::machine_identity::MachineIdentity;
 
 use super::exec::{Signals, Waited};
 use crate::cli::Global;
-use crate::cluster_client;
 use crate::config::Config;
 use crate::config::settings_table::SettingDefinition;
+use crate::connect;
 use crate::exit::Exit;
 
 /// Manage task queues: create, list, update, pause, delete
@@ -89,8 +89,8 @@ impl QueueCommand {
 
 /// Opens an existing queue.
 pub(super) async fn open(config: &Config, name: &str) -> Result<Queue, Exit> {
-    let cluster = cluster_client::named_cluster(config)?;
-    let store = cluster_client::open_store(config).await?;
+    let cluster = connect::named_cluster(config)?;
+    let store = connect::open_store(config).await?;
     Ok(Queue::open(store, cluster.as_str(), name).await?)
 }
 

@@ -9,8 +9,8 @@ use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::record::KeyspaceKind;
 
 use super::show::ShardLocation;
-use crate::cluster_client::ClusterClient;
 use crate::config::Config;
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -52,8 +52,7 @@ impl Lookup {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let place = ClusterClient::look(config).await?;
-        let snapshot = place.existing().await?;
+        let snapshot = connect::read_existing(config).await?;
         let keyspace = match &self.keyspace {
             Some(name) => name.clone(),
             None => snapshot.sole_keyspace()?,

@@ -18,8 +18,9 @@ use tenure::admin::{NewShard, ShardWork};
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 
 use super::confirm::confirm;
-use super::wait::{admin, or_interrupted};
+use super::wait::or_interrupted;
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -181,7 +182,7 @@ impl Create {
             meta: meta.clone(),
         };
         let shards = names.into_iter().map(new).collect();
-        let admin = admin(config).await?;
+        let admin = connect::open_existing(config).await?;
         let told = |work: &ShardWork| progress(&keyspace, work);
         let left = "some shards are not created; run the command again for the rest";
         let work = or_interrupted(admin.create_shards(&keyspace, shards, told), left).await?;
@@ -198,7 +199,7 @@ impl Delete {
             names.len()
         );
         confirm(self.yes, &what)?;
-        let admin = admin(config).await?;
+        let admin = connect::open_existing(config).await?;
         let told = |work: &ShardWork| progress(&keyspace, work);
         let left = "shards that are marked for deletion are deleted anyway; run the command again for the rest";
         let deleting = admin.delete_shards(&keyspace, names, self.wait_timeout, told);
@@ -210,7 +211,8 @@ impl Delete {
 
 impl List {
     async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let shards = admin(config).await?.shards(&self.keyspace).await?;
+        let admin = connect::open_existing(config).await?;
+        let shards = admin.shards(&self.keyspace).await?;
         if !self.json {
             let lines: Vec<String> = shards.iter().map(|(name, _)| format!("{name}\n")).collect();
             stdout::text(&lines.concat());

@@ -8,8 +8,9 @@ use serde_json::json;
 use tenure::admin::MoveStatus;
 use tenure_core::ids::{NodeName, ShardId};
 
-use crate::cmd::wait::{admin, at_once, or_interrupted};
+use crate::cmd::wait::{at_once, or_interrupted};
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
@@ -41,7 +42,7 @@ pub(crate) struct MoveCommand {
 impl MoveCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let (id, to) = (&self.shard, &self.to);
-        let admin = admin(config).await?;
+        let admin = connect::open_existing(config).await?;
         let changed = admin.move_shard(id, to).await?;
         match changed {
             true => eprintln!("requested the move of shard {id} to {to}"),

@@ -1,25 +1,16 @@
 //! `tenure shard pin` and `unpin`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use tenure::admin::PinUpdate;
 use tenure_core::ids::{NodeName, ShardId};
-use tenure_core::keys::Key;
-use tenure_core::ownership::{self, Facts, Transition, Writer};
-use tenure_core::record::{AssignedBy, Owner, Record, ShardRecord};
-use tenure_core::rules::Rules;
-use tenure_store::Expect;
 
-use crate::cluster_client::{CasResult, ClusterClient};
 use crate::config::Config;
+use crate::connect;
 use crate::exit::Exit;
-use crate::snapshot::Snapshot;
 use crate::stdout;
-
-/// Attempts of a conditional write against concurrent writers.
-const CAS_ATTEMPTS: usize = 20;
 
 /// Pin a shard to a node
 #[derive(Debug, Args)]
@@ -73,81 +64,29 @@ async fn set(
     to: Option<&NodeName>,
     json: bool,
 ) -> Result<ExitCode, Exit> {
-    let mut place = ClusterClient::open(config).await?;
-    let key = Key::Shard(id.clone());
-    for _ in 0..CAS_ATTEMPTS {
-        let snapshot = place.existing().await?;
-        let seen = snapshot.shard(id)?;
-        let mode = snapshot
-            .view
-            .keyspaces
-            .get(&id.keyspace)
-            .map(|k| k.assigned_by);
-        if let Some(mode) = mode.filter(|mode| to.is_some() && *mode != AssignedBy::Leader) {
-            return Err(Exit::failed(format!(
-                "keyspace {} has assigned_by = {mode}; only shards of keyspaces assigned by the leader can be pinned",
-                id.keyspace
-            )));
-        }
-        let before = seen.record.pin.clone();
-        let changed = before.as_ref() != to;
-        if changed {
-            let record = changed_record(&mut place, &seen.record, id, to)?;
-            let expect = Expect::Version(seen.version.clone());
-            let record = Record::Shard(Arc::new(record));
-            if place.put(&key, expect, &record).await? == CasResult::Lost {
-                continue;
-            }
-        }
-        warn(&snapshot, to);
-        match (to, before) {
-            (Some(to), _) if changed => eprintln!("pinned shard {id} to {to}"),
-            (Some(to), _) => eprintln!("shard {id} is already pinned to {to}"),
-            (None, Some(was)) => eprintln!("unpinned shard {id} from {was}"),
-            (None, None) => eprintln!("shard {id} is not pinned"),
-        }
-        if json {
-            stdout::json(&json!({ "shard": id.to_string(), "pin": to, "changed": changed }));
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(Exit::failed(format!(
-        "shard {id} keeps changing concurrently; run the command again"
-    )))
-}
-
-fn changed_record(
-    place: &mut ClusterClient,
-    record: &ShardRecord,
-    id: &ShardId,
-    to: Option<&NodeName>,
-) -> Result<ShardRecord, Exit> {
-    let writer = Writer {
-        owner: Owner {
-            node: NodeName::new("tenure shard pin")?,
-            session: place.writer(),
-        },
-        nonce: place.nonce(),
+    let admin = connect::open_existing(config).await?;
+    let PinUpdate {
+        previous,
+        changed,
+        target_exists,
+    } = match to {
+        Some(to) => admin.pin_shard(id, to).await?,
+        None => admin.unpin_shard(id).await?,
     };
-    let facts = Facts {
-        ended: &|_| false,
-        highest_epoch: record.epoch,
-        min_generation: 0,
-        load: None,
-        rules: Rules::sound(),
-    };
-    let change = Transition::Pin { node: to.cloned() };
-    ownership::apply(record, &writer, change, &facts)
-        .map_err(|reason| Exit::failed(format!("shard {id} cannot be pinned: {reason}")))
-}
-
-/// Warns if the node of a pin does not exist.
-fn warn(snapshot: &Snapshot, to: Option<&NodeName>) {
-    let Some(to) = to else { return };
-    if snapshot.view.nodes.cell(to).is_none() {
+    if let Some(to) = to.filter(|_| !target_exists) {
         eprintln!(
             "warning: node {to} does not exist yet ({}); the shard stays where it is until that node starts",
-            snapshot.nodes_there_are()
+            admin.snapshot().await?.existing_nodes()
         );
     }
+    match (to, previous) {
+        (Some(to), _) if changed => eprintln!("pinned shard {id} to {to}"),
+        (Some(to), _) => eprintln!("shard {id} is already pinned to {to}"),
+        (None, Some(was)) => eprintln!("unpinned shard {id} from {was}"),
+        (None, None) => eprintln!("shard {id} is not pinned"),
+    }
+    if json {
+        stdout::json(&json!({ "shard": id.to_string(), "pin": to, "changed": changed }));
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use tenure::admin::{SessionState, Snapshot};
 use tenure_core::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::OwnerChange;
 use tenure_core::view::KeyState;
 
-use crate::cluster_client::ClusterClient;
-use crate::config::Config;
+use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
-use crate::snapshot::{Lease, Snapshot, ago};
 use crate::stdout;
 use crate::table::{Table, WIDTH};
 
@@ -31,8 +32,7 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let place = ClusterClient::look(config).await?;
-        let snapshot = place.existing().await?;
+        let snapshot = connect::read_existing(config).await?;
         snapshot.keyspace(&self.shard.keyspace)?;
         let answer = ShardLocation::new(&snapshot, &self.shard)?;
         answer.print(self.json, true)
@@ -95,7 +95,7 @@ impl ShardLocation {
             answer.unowned = Some(format!("no node owns shard {id}: it is {}", answer.state));
             return Ok(answer);
         };
-        let lease = snapshot.lease(owner.session);
+        let lease = snapshot.session_state(owner.session);
         if lease.is_over() {
             answer.unowned = Some(format!(
                 "no node owns shard {id}: the session of its last owner, {}, has ended ({lease})",
@@ -108,7 +108,7 @@ impl ShardLocation {
         if let Some(session) = snapshot.view.sessions.get(&owner.session) {
             answer.addresses.clone_from(&session.addresses);
         }
-        if let Lease::Overdue(time) = lease {
+        if let SessionState::Overdue(time) = lease {
             answer.overdue = Some(format!(
                 "warning: the lease of {} expired {} ago; its session is not ended yet",
                 owner.node,
@@ -165,4 +165,13 @@ impl ShardLocation {
         }
         stdout::text(&format!("\n{}", table.render(WIDTH)));
     }
+}
+
+/// Formats a time span, rounded to seconds from one second on.
+fn ago(time: Duration) -> String {
+    let rounded = match time.as_secs() {
+        0 => Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(0)),
+        seconds => Duration::from_secs(seconds),
+    };
+    duration::show(rounded)
 }

@@ -23,10 +23,10 @@ use tokio::net::TcpListener;
 use super::exec::{Signals, Waited, configured, data_dir, find_command, not_started, unreleased};
 use super::router::{HoldQueueArgs, RequestKeyArgs, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
-use crate::cluster_client;
 use crate::config::flags::Flags;
 use crate::config::settings_table::SettingDefinition;
 use crate::config::{Config, duration};
+use crate::connect;
 use crate::exit::Exit;
 use app_process::AppProcess;
 use health::SidecarHealth;
@@ -110,7 +110,7 @@ impl SidecarCommand {
 
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = connect::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
         let fits = config.fits_existing(&self.keys.keyspace, "sidecar");
@@ -160,8 +160,8 @@ impl SidecarCommand {
         };
         Ok(Plan {
             data,
-            url: cluster_client::store_url(config)?,
-            cluster: cluster_client::named_cluster(config)?.to_string(),
+            url: connect::store_url(config)?,
+            cluster: connect::named_cluster(config)?.to_string(),
             timing,
             listener,
             admin,

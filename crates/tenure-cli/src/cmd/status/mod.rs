@@ -9,12 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use tenure::AdminClient;
 use tenure_core::ids::{KeyspaceName, NodeName};
 use tenure_core::keys;
 use tenure_store::{Revision, Watch};
 
-use crate::cluster_client::{ClusterClient, within};
 use crate::config::{Config, duration};
+use crate::connect::{self, within};
 use crate::exit::Exit;
 use crate::stdout;
 pub(crate) use report::StatusReport;
@@ -87,14 +88,14 @@ const STATES: [&str; 13] = [
 
 impl StatusCommand {
     pub(crate) async fn run(&self, config: &Config) -> Result<ExitCode, Exit> {
-        let place = ClusterClient::look(config).await?;
+        let admin = connect::open_to_read(config).await?;
         if self.watch {
             tokio::select! {
-                ended = self.watch(&place) => return ended,
+                ended = self.watch(&admin) => return ended,
                 _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
             }
         }
-        let (report, _) = self.look(&place).await?;
+        let (report, _) = self.look(&admin).await?;
         match self.json {
             true => stdout::json(&report),
             false => stdout::text(&text::render(&report, self.lists_shards())),
@@ -103,10 +104,10 @@ impl StatusCommand {
     }
 
     /// Prints the report now and after every change.
-    async fn watch(&self, place: &ClusterClient) -> Result<ExitCode, Exit> {
+    async fn watch(&self, admin: &AdminClient) -> Result<ExitCode, Exit> {
         let mut shown = None;
         let mut changes: Option<Watch> = None;
-        let (mut report, mut revision) = self.look(place).await?;
+        let (mut report, mut revision) = self.look(admin).await?;
         loop {
             if shown.as_ref() != Some(&report) {
                 self.show(&report, shown.is_some());
@@ -114,13 +115,14 @@ impl StatusCommand {
             }
             tokio::time::sleep(self.interval).await;
             if changes.is_none() {
-                let prefix = keys::prefix(&place.cluster);
-                changes =
-                    match within("starting a watch", place.store.watch(&prefix, revision)).await {
-                        Ok(Ok(watch)) => Some(watch),
-                        Ok(Err(e)) => complain(&e),
-                        Err(e) => complain(&e),
-                    };
+                let prefix = keys::prefix(admin.cluster());
+                changes = match within("starting a watch", admin.store().watch(&prefix, revision))
+                    .await
+                {
+                    Ok(Ok(watch)) => Some(watch),
+                    Ok(Err(e)) => complain(&e),
+                    Err(e) => complain(&e),
+                };
             }
             if let Some(watch) = &mut changes {
                 let heard = tokio::time::timeout(POLL_INTERVAL, watch.next()).await;
@@ -130,7 +132,7 @@ impl StatusCommand {
             } else {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
-            match self.look(place).await {
+            match self.look(admin).await {
                 Ok((new, at)) => (report, revision) = (new, at),
                 Err(e) => drop(complain::<()>(&e)),
             }
@@ -143,8 +145,8 @@ impl StatusCommand {
     }
 
     /// The report after the filters of the command.
-    async fn look(&self, place: &ClusterClient) -> Result<(StatusReport, Revision), Exit> {
-        let (mut report, revision) = look(place).await?;
+    async fn look(&self, admin: &AdminClient) -> Result<(StatusReport, Revision), Exit> {
+        let (mut report, revision) = look(admin).await?;
         if let Some(name) = &self.keyspace {
             report.retain_keyspace(name);
         }
@@ -173,14 +175,14 @@ impl StatusCommand {
 
 /// The unfiltered report of the cluster that the configuration names.
 pub(crate) async fn report(config: &Config) -> Result<StatusReport, Exit> {
-    let place = ClusterClient::look(config).await?;
-    Ok(look(&place).await?.0)
+    let admin = connect::open_to_read(config).await?;
+    Ok(look(&admin).await?.0)
 }
 
-async fn look(place: &ClusterClient) -> Result<(StatusReport, Revision), Exit> {
-    let snapshot = place.existing().await?;
-    let store = &place.store.info().url;
-    let report = StatusReport::new(&place.cluster, store, &snapshot);
+async fn look(admin: &AdminClient) -> Result<(StatusReport, Revision), Exit> {
+    let snapshot = admin.existing_snapshot().await?;
+    let store = &admin.store().info().url;
+    let report = StatusReport::new(admin.cluster(), store, &snapshot);
     Ok((report, snapshot.view.revision))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use tenure::admin::{SessionState, Snapshot};
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::keys::Key;
 use tenure_core::members::{self, UnservedGroup, UnservedReason};
@@ -10,7 +11,6 @@ use tenure_core::record::{Damage, KeyspaceKind, LoadFailure, NodeMode, Quarantin
 use tenure_core::view::{KeyState, KnownRecords};
 
 use super::report::KeyspaceSummary;
-use crate::snapshot::{Lease, Snapshot};
 
 /// A condition that needs an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -230,7 +230,7 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                     ));
                 }
                 if let (Some(said), Some(owner)) = (&seen.record.trouble, seen.record.owner())
-                    && !snapshot.lease(owner.session).is_over()
+                    && !snapshot.session_state(owner.session).is_over()
                 {
                     problems.push(problem(
                         "troubled",
@@ -252,8 +252,8 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
 fn unserved(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>) {
     let view = &snapshot.view;
     let ended = |session| {
-        let lease = snapshot.lease(session);
-        lease.is_over() || matches!(lease, Lease::Overdue(_) | Lease::Missing)
+        let lease = snapshot.session_state(session);
+        lease.is_over() || matches!(lease, SessionState::Overdue(_) | SessionState::Missing)
     };
     let nobody = members::participants(view, name, None).all(|node| ended(node.session));
     let blocked = match nobody {
@@ -344,15 +344,15 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
     known.dedup();
     for session in known {
         let key = Key::Session(session);
-        match snapshot.lease(session) {
-            Lease::Missing => problems.push(problem(
+        match snapshot.session_state(session) {
+            SessionState::Missing => problems.push(problem(
                 "missing",
                 &key,
                 "a node or shard refers to this session, but the session's record is missing, which does not prove \
                  that it has ended",
                 "the session's node stops serving; other nodes expire the session after its ttl",
             )),
-            Lease::Overdue(_) => {
+            SessionState::Overdue(_) => {
                 let node = snapshot.view.sessions.get(&session).map(|s| s.node.to_string());
                 problems.push(problem(
                     "overdue",
@@ -361,7 +361,7 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
                     "a running node expires the session; if none runs, start one",
                 ));
             }
-            Lease::Live | Lease::Stopping | Lease::Ended(_) | Lease::Unreadable => {}
+            SessionState::Live | SessionState::Stopping | SessionState::Ended(_) | SessionState::Unreadable => {}
         }
     }
 }

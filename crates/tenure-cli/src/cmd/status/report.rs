@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use tenure::admin::{SessionState, Snapshot};
 use tenure_core::ids::{ClusterName, Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::record::{
     KeyspaceKind, KeyspaceRecord, Move, MovePhase, MovesPaused, NodeMode, Ownership,
@@ -11,7 +12,6 @@ use tenure_core::record::{
 use tenure_core::view::KeyState;
 
 use super::problems::{self, Problem};
-use crate::snapshot::{Lease, Snapshot};
 
 /// State of a cluster at one revision of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -264,7 +264,7 @@ impl ShardSummary {
         if let Some(owner) = record.owner() {
             new.owner = Some(owner.node.clone());
             new.session = Some(owner.session);
-            new.owned = !snapshot.lease(owner.session).is_over();
+            new.owned = !snapshot.session_state(owner.session).is_over();
             if new.owned {
                 new.trouble = record.trouble.clone();
                 let elsewhere = |to: &&NodeName| **to != owner.node;
@@ -324,13 +324,13 @@ fn leader(snapshot: &Snapshot) -> Option<LeaderSummary> {
         node: record.node.clone(),
         session: record.session,
         term: record.term,
-        state: match snapshot.lease(record.session) {
+        state: match snapshot.session_state(record.session) {
             _ if record.resigned => "resigned",
-            Lease::Live | Lease::Stopping => "leading",
-            Lease::Overdue(_) => "overdue",
-            Lease::Ended(_) => "gone",
-            Lease::Missing => "missing",
-            Lease::Unreadable => "unreadable",
+            SessionState::Live | SessionState::Stopping => "leading",
+            SessionState::Overdue(_) => "overdue",
+            SessionState::Ended(_) => "gone",
+            SessionState::Missing => "missing",
+            SessionState::Unreadable => "unreadable",
         },
         plan: of_term.map(|plan| plan.seq).max().unwrap_or(0),
     })
@@ -342,13 +342,13 @@ fn nodes(snapshot: &Snapshot, shards: &[ShardSummary]) -> Vec<NodeSummary> {
         *counts.entry(session).or_default() += 1;
     }
     let node = |name: &NodeName, session: SessionId, mode: &NodeMode, cordoned: bool| {
-        let lease = snapshot.lease(session);
+        let lease = snapshot.session_state(session);
         let record = snapshot.view.sessions.get(&session);
         NodeSummary {
             name: name.clone(),
             mode: match mode {
                 _ if lease.is_over() => "gone",
-                _ if lease == Lease::Stopping => "stopping",
+                _ if lease == SessionState::Stopping => "stopping",
                 _ if record.is_some_and(|r| r.role == Role::Planner) => "planner",
                 NodeMode::Active if cordoned => "cordoned",
                 NodeMode::Active => "active",
@@ -381,7 +381,12 @@ fn nodes(snapshot: &Snapshot, shards: &[ShardSummary]) -> Vec<NodeSummary> {
     // A live session whose node record was lost is a node nevertheless.
     for (id, seen) in snapshot.view.sessions.iter() {
         let known = all.iter().any(|n| n.session == *id);
-        if !known && matches!(snapshot.lease(*id), Lease::Live | Lease::Stopping) {
+        if !known
+            && matches!(
+                snapshot.session_state(*id),
+                SessionState::Live | SessionState::Stopping
+            )
+        {
             all.push(node(&seen.record.node, *id, &NodeMode::Active, false));
         }
     }

@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 use tenure_store::diagnose::Finding;
 use tenure_store::{Store, StoreError};
 
-use crate::cluster_client::{store_url, within};
 use crate::config::{Config, duration};
+use crate::connect::{store_url, within};
 use crate::exit::Exit;
 
 use probe::Probe;

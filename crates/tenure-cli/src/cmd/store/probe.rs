@@ -10,7 +10,7 @@ use tenure_store::{
 };
 
 use super::report::{Report, shown};
-use crate::cluster_client::{random_id, within};
+use crate::connect::{random_id, within};
 use crate::exit::Exit;
 
 /// What the keys of this command begin with. No cluster's name is spelled like this in a key, so nobody mistakes it.

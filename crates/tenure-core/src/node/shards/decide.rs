@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, ShardId};
 use crate::machine::Close;
+use crate::node::assignment::Assignment;
+use crate::node::context::Ctx;
+use crate::node::membership::Membership;
 use crate::ownership::Transition;
 use crate::reason::Reason;
 use crate::record::{Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::telemetry::ShardStep;
 use crate::time::Time;
-use crate::view::{KeyState, Versioned};
 
-use super::{AfterClose, Phase, ShardSlot};
-use crate::node::{Life, Node};
+use super::{AfterClose, Phase, ShardSlot, Shards};
 
 /// What to do about a shard.
 pub(super) enum Decision {
@@ -33,36 +34,22 @@ pub(super) enum Decision {
     Thaw,
 }
 
-impl Node {
-    /// The shard's record, if it and its keyspace's are there and readable; else why not.
-    pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
-        if self.store_replaced.is_some() {
-            return Err(Reason::StoreReplaced);
-        }
-        let floor = match self.view.keyspaces.cell(&id.keyspace) {
-            Some(KeyState::Present(seen)) if seen.record.deleted => {
-                return Err(Reason::KeyspaceDeleted);
-            }
-            Some(KeyState::Present(seen)) => seen.record.min_generation,
-            Some(KeyState::Damaged { .. }) => return Err(Reason::RecordUnreadable),
-            Some(KeyState::Missing { .. }) | None => return Err(Reason::RecordMissing),
-        };
-        match self.view.shards.cell(id) {
-            Some(KeyState::Present(seen)) => Ok((seen, floor)),
-            Some(KeyState::Damaged { .. }) => Err(Reason::RecordUnreadable),
-            Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
-        }
-    }
-
-    pub(super) fn decide(&mut self, id: &ShardId) -> Decision {
-        let rules = self.config.rules;
-        let Some(stay) = self.shards.get(id) else {
-            return self.decide_idle(id);
+impl Shards {
+    pub(super) fn decide(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        id: &ShardId,
+    ) -> Decision {
+        let rules = cx.config.rules;
+        let Some(stay) = self.slots.get(id) else {
+            return self.decide_idle(cx, membership, assignment, id);
         };
         match &stay.phase {
             Phase::Loading { epoch, .. } | Phase::Serving { epoch, .. } => {
                 let (epoch, writing) = (*epoch, stay.writing.is_some());
-                self.decide_active(id, epoch, writing)
+                self.decide_active(cx, membership, assignment, id, epoch, writing)
             }
             Phase::Closing {
                 how: Close::Drain,
@@ -70,7 +57,7 @@ impl Node {
                 then,
                 ..
             } => {
-                if self.now >= *cut_at {
+                if cx.now >= *cut_at {
                     return Decision::Close(Close::Cancel, Reason::DrainTimeout, then.clone());
                 }
                 Decision::WaitUntil(*cut_at)
@@ -78,60 +65,57 @@ impl Node {
             Phase::Closing { .. }
                 if rules.broken_by(Mutant::ClaimWhileBusy) && stay.writing.is_none() =>
             {
-                self.decide_idle(id)
+                self.decide_idle(cx, membership, assignment, id)
             }
             Phase::Closing { .. } => Decision::Nothing,
             Phase::Frozen {
                 epoch, mv, limit, ..
             } => {
                 let (epoch, mv, limit) = (*epoch, *mv, *limit);
-                self.decide_frozen(id, epoch, mv, limit)
+                self.decide_frozen(cx, id, epoch, mv, limit)
             }
             Phase::Sealing {
                 epoch, mv, limit, ..
             } => {
                 let (epoch, mv, limit) = (*epoch, *mv, *limit);
-                self.decide_sealing(id, epoch, mv, limit)
+                self.decide_sealing(cx, id, epoch, mv, limit)
             }
             Phase::Taking {
                 mv, step, limit, ..
             } => {
                 let (mv, step, limit) = (*mv, *step, *limit);
-                self.decide_succeeding(id, mv, step, limit)
+                self.decide_succeeding(cx, membership, id, mv, step, limit)
             }
             Phase::Idle | Phase::RetryDelay { .. } if stay.writing.is_some() => Decision::Nothing,
-            Phase::Idle | Phase::RetryDelay { .. } if self.now < stay.not_before => {
+            Phase::Idle | Phase::RetryDelay { .. } if cx.now < stay.not_before => {
                 Decision::WaitUntil(stay.not_before)
             }
-            Phase::RetryDelay { until } => match self.readable(id) {
+            Phase::RetryDelay { until } => match cx.readable(id) {
                 Ok((seen, _))
-                    if self.is_mine(&seen.record) && self.now < *until && !self.is_leaving() =>
+                    if cx.is_mine(&seen.record) && cx.now < *until && !cx.is_leaving() =>
                 {
                     Decision::WaitUntil(*until)
                 }
-                _ => self.decide_idle(id),
+                _ => self.decide_idle(cx, membership, assignment, id),
             },
-            Phase::Idle => self.decide_idle(id),
+            Phase::Idle => self.decide_idle(cx, membership, assignment, id),
         }
-    }
-
-    pub(in crate::node) fn is_leaving(&self) -> bool {
-        matches!(self.life, Life::Stopping)
-    }
-
-    pub(in crate::node) fn is_mine(&self, record: &ShardRecord) -> bool {
-        let by_name = self.config.rules.broken_by(Mutant::NameIsIdentity)
-            && record.owner().is_some_and(|o| o.node == self.config.name);
-        self.session().is_some_and(|me| record.is_owned_by(me))
-            || (by_name && self.session().is_some())
     }
 
     /// A shard that is loading or serving: may it go on?
-    fn decide_active(&mut self, id: &ShardId, epoch: Epoch, writing: bool) -> Decision {
-        if !self.may_own() {
+    fn decide_active(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        id: &ShardId,
+        epoch: Epoch,
+        writing: bool,
+    ) -> Decision {
+        if !cx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
-        let (record, floor) = match self.readable(id) {
+        let (record, floor) = match cx.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(Reason::KeyspaceDeleted) => {
                 let reason = Reason::KeyspaceDeleted;
@@ -143,7 +127,7 @@ impl Node {
             }
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
-        if !self.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
+        if !cx.is_mine(&record) || record.epoch != epoch || is_sealed(&record) {
             return Decision::Close(Close::Cancel, Reason::Superseded, AfterClose::Reevaluate);
         }
         if epoch.generation() < floor {
@@ -154,9 +138,9 @@ impl Node {
             );
         }
         if record.ownership.moving().is_some() {
-            return self.decide_moving(id, &record, writing);
+            return self.decide_moving(cx, id, &record, writing);
         }
-        self.note_called_off(id, writing);
+        self.note_called_off(cx, id, writing);
         if record.deleting {
             let reason = Reason::Deleted;
             return Decision::Close(
@@ -165,71 +149,76 @@ impl Node {
                 AfterClose::Release { to: None, reason },
             );
         }
-        if let Some((to, reason)) = self.release_target(id, &record)
-            && (reason != Reason::Rebalance
-                || self.leaving.len() < self.config.timing.release_batch)
+        if let Some((to, reason)) = assignment.release_target(cx, membership, id, &record)
+            && (reason != Reason::Rebalance || self.leaving.len() < cx.config.timing.release_batch)
         {
-            if self.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
+            if cx.config.rules.broken_by(Mutant::ReleaseBeforeStop) && !writing {
                 return Decision::Write(Transition::Release { to, reason });
             }
-            return match self.begin_move(id, &record, to.as_ref(), reason) {
+            return match self.begin_move(cx, membership, id, &record, to.as_ref(), reason) {
                 Some(_) if writing => Decision::Nothing,
                 Some(decision) => decision,
                 None => Decision::Close(Close::Drain, reason, AfterClose::Release { to, reason }),
             };
         }
-        if let Some(Phase::Loading { since, .. }) = self.shards.get(id).map(|s| &s.phase) {
-            let limit = *since + self.config.timing.load_timeout;
-            if self.now < limit {
+        if let Some(Phase::Loading { since, .. }) = self.slots.get(id).map(|s| &s.phase) {
+            let limit = *since + cx.config.timing.load_timeout;
+            if cx.now < limit {
                 return Decision::WaitUntil(limit);
             }
-            if let Some(stay) = self.shards.get_mut(id) {
+            if let Some(stay) = self.slots.get_mut(id) {
                 stay.last_error = format!(
                     "loading did not finish within {:?}",
-                    self.config.timing.load_timeout
+                    cx.config.timing.load_timeout
                 );
             }
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::RetryLater);
         }
-        match self.shards.get(id) {
-            Some(stay) if stay.is_serving() && !writing => self.decide_word(stay, &record),
+        match self.slots.get(id) {
+            Some(stay) if stay.is_serving() && !writing => self.decide_word(cx, stay, &record),
             _ => Decision::Nothing,
         }
     }
 
     /// A shard that is open here and stays so: does its record say how it is?
-    fn decide_word(&self, stay: &ShardSlot, record: &ShardRecord) -> Decision {
+    fn decide_word(&self, cx: &Ctx, stay: &ShardSlot, record: &ShardRecord) -> Decision {
         let change = match record.ownership {
             Ownership::Owned { serving: false, .. } => Transition::Serve,
-            Ownership::Owned { .. } if record.trouble != stay.trouble && !self.is_leaving() => {
+            Ownership::Owned { .. } if record.trouble != stay.trouble && !cx.is_leaving() => {
                 Transition::ReportTrouble {
                     said: stay.trouble.clone(),
                 }
             }
             _ => return Decision::Nothing,
         };
-        if self.now < stay.not_before {
+        if cx.now < stay.not_before {
             return Decision::WaitUntil(stay.not_before);
         }
         Decision::Write(change)
     }
 
     /// A shard of which nothing runs here: should something?
-    pub(super) fn decide_idle(&mut self, id: &ShardId) -> Decision {
-        if !self.may_own() {
+    pub(super) fn decide_idle(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        id: &ShardId,
+    ) -> Decision {
+        if !cx.may_own() {
             return Decision::Nothing;
         }
-        let Ok((seen, floor)) = self.readable(id) else {
-            self.wait_for(id, false);
-            return self.decide_unreadable(id);
+        let Ok((seen, floor)) = cx.readable(id) else {
+            self.retries.wait_for(cx, id, false);
+            return self.decide_unreadable(cx, id);
         };
         let (record, since) = (Arc::clone(&seen.record), seen.since);
-        if self.is_mine(&record) && is_sealed(&record) {
+        if cx.is_mine(&record) && is_sealed(&record) {
             // Its state ends there: only its successor, or a new epoch, goes on from it.
-            return self.decide_sealed(&record, since);
+            return self.decide_sealed(cx, &record, since);
         }
-        if self.is_mine(&record) {
-            self.wait_for(id, false);
+        if cx.is_mine(&record) {
+            self.retries.wait_for(cx, id, false);
             if record.epoch.generation() < floor {
                 return Decision::Write(Transition::Claim);
             }
@@ -237,32 +226,36 @@ impl Node {
                 let reason = Reason::Deleted;
                 return Decision::Write(Transition::Release { to: None, reason });
             }
-            let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
-            let rules = self.config.rules;
+            let given_up = self.slots.get(id).map_or(Epoch(0), |s| s.given_up);
+            let rules = cx.config.rules;
             let barred = record.epoch <= given_up;
             let reopens = rules.broken_by(Mutant::ReopenAfterUnknownRelease);
             if barred && !reopens && record.ownership.moving().is_some() {
-                return self.decide_seal_again(id, &record);
+                return self.decide_seal_again(cx, id, &record);
             }
             if barred && !reopens {
-                let given = self.release_target(id, &record).and_then(|(to, _)| to);
+                let given = assignment
+                    .release_target(cx, membership, id, &record)
+                    .and_then(|(to, _)| to);
                 return Decision::Write(Transition::Release {
                     to: given.or_else(|| record.assigned.clone()),
                     reason: Reason::Rebalance,
                 });
             }
-            if let Some((to, reason)) = self.release_target(id, &record)
+            if let Some((to, reason)) = assignment.release_target(cx, membership, id, &record)
                 && record.ownership.moving().is_none()
             {
                 return Decision::Write(Transition::Release { to, reason });
             }
             return Decision::Adopt(record.epoch);
         }
-        self.left(id);
+        self.left(cx, id);
         if let Some(owner) = record.owner() {
-            self.check_expired(owner.session);
+            cx.check_expired(owner.session);
         }
-        if let Some(decision) = self.decide_successor(id, &record, since) {
+        if let Some(decision) =
+            self.decide_successor(cx, membership, assignment, id, &record, since)
+        {
             return decision;
         }
         if let Ownership::Free {
@@ -270,62 +263,60 @@ impl Node {
         } = &record.ownership
         {
             for witness in awaiting_disclaimers {
-                self.check_expired(*witness);
+                cx.check_expired(*witness);
             }
         }
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = self.deny(awaiting_disclaimers)
+            && let Some(change) = cx.deny(awaiting_disclaimers)
         {
             return Decision::Write(change);
         }
-        let wanted = !self.is_leaving() && self.should_take(id, &record);
-        let live_owner = record.owner().is_some_and(|o| !self.ended(o.session));
-        let deaf = self.from_watch && !self.config.timing.claim_watch_enabled;
-        self.wait_for(
-            id,
-            wanted && (live_owner || deaf) && self.config.role == Role::Node,
-        );
-        if record.deleting && !live_owner && self.is_first_of(&id.keyspace) {
+        let wanted = !cx.is_leaving() && assignment.should_take(cx, membership, id, &record);
+        let live_owner = record.owner().is_some_and(|o| !cx.ended(o.session));
+        let deaf = cx.from_watch && !cx.config.timing.claim_watch_enabled;
+        let held_elsewhere = wanted && (live_owner || deaf) && cx.config.role == Role::Node;
+        self.retries.wait_for(cx, id, held_elsewhere);
+        if record.deleting && !live_owner && membership.is_first_of(cx, &id.keyspace) {
             return Decision::Write(Transition::Delete);
         }
         let claimable = record.quarantine.is_none() && !record.deleting;
         if !claimable || matches!(record.ownership, Ownership::Deleted) {
             return Decision::Nothing;
         }
-        if !wanted && !live_owner && self.is_coordinated(&id.keyspace) && !self.is_leaving() {
-            let at = self.unled_claim_at(&record, since);
-            if at > self.now && at < Time::NEVER {
+        if !wanted && !live_owner && cx.is_coordinated(&id.keyspace) && !cx.is_leaving() {
+            let at = cx.unled_claim_at(&record, since);
+            if at > cx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);
             }
         }
         if !wanted {
             return Decision::Nothing;
         }
-        if live_owner && self.simulates_plan(&id.keyspace) {
+        if live_owner && cx.simulates_plan(&id.keyspace) {
             return Decision::WouldDo(ShardStep::MoveStarted, Reason::Planned);
         }
-        if live_owner && !self.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
+        if live_owner && !cx.config.rules.broken_by(Mutant::TakeoverWithoutProof) {
             return Decision::Nothing;
         }
         if matches!(&record.ownership, Ownership::Free { awaiting_disclaimers } if !awaiting_disclaimers.is_empty())
         {
             return Decision::Nothing;
         }
-        if self.lacks_room(&id.keyspace, 1) {
+        if assignment.lacks_room(cx, &self.slots, &id.keyspace, 1) {
             return Decision::Nothing;
         }
-        self.decide_claim(&record)
+        self.decide_claim(cx, &record)
     }
 
-    fn decide_claim(&mut self, record: &ShardRecord) -> Decision {
-        if self.from_watch && !self.config.timing.claim_watch_enabled {
+    fn decide_claim(&mut self, cx: &mut Ctx, record: &ShardRecord) -> Decision {
+        if cx.from_watch && !cx.config.timing.claim_watch_enabled {
             // The next retry takes it, also where those who waited for it have long stopped to retry.
-            self.claim_on_retry();
+            self.retries.claim_on_retry(cx);
             return Decision::Nothing;
         }
-        if self.config.role == Role::Shadow {
+        if cx.config.role == Role::Shadow {
             let reason = if record.owner().is_some() {
                 Reason::OwnerEnded
             } else {
@@ -336,19 +327,14 @@ impl Node {
         Decision::Write(Transition::Claim)
     }
 
-    fn decide_unreadable(&mut self, id: &ShardId) -> Decision {
+    fn decide_unreadable(&mut self, cx: &mut Ctx, id: &ShardId) -> Decision {
         // A shard of a removed keyspace that is still ours in the records is given up for good.
-        let removed = self
+        let removed = cx
             .view
             .keyspaces
             .get(&id.keyspace)
             .is_some_and(|k| k.deleted);
-        let Some(record) = self
-            .view
-            .shards
-            .get(id)
-            .filter(|r| removed && self.is_mine(r))
-        else {
+        let Some(record) = cx.view.shards.get(id).filter(|r| removed && cx.is_mine(r)) else {
             return Decision::Nothing;
         };
         match record.ownership {

@@ -3,33 +3,43 @@
 use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close};
-use crate::ownership::{self, QUARANTINE_AFTER, Transition};
+use crate::node::assignment::Assignment;
+use crate::node::context::Ctx;
+use crate::node::membership::Membership;
+use crate::node::timers::Timer;
+use crate::ownership;
+use crate::ownership::{QUARANTINE_AFTER, Transition};
 use crate::reason::Reason;
 use crate::record::Ownership;
 use crate::telemetry::{NodeEvent, ShardStep};
 
-use super::{AfterClose, Phase, ShardSlot};
-use crate::node::Node;
-use crate::node::timers::Timer;
+use super::{AfterClose, Phase, ShardSlot, Shards};
 
-impl Node {
+impl Shards {
     /// The stay that a run is one of, and its shard.
     pub(super) fn stay_of(
         &mut self,
+        _cx: &mut Ctx,
         activation: ActivationId,
     ) -> Option<(ShardId, &mut ShardSlot)> {
         let id = self.runs.get(&activation)?.clone();
-        let stay = self.shards.get_mut(&id)?;
+        let stay = self.slots.get_mut(&id)?;
         Some((id, stay))
     }
 
-    pub(in crate::node) fn on_loaded(&mut self, activation: ActivationId) {
-        let (may_own, now) = (self.may_own(), self.now);
-        let Some((id, stay)) = self.stay_of(activation) else {
+    pub(in crate::node) fn on_loaded(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        activation: ActivationId,
+    ) {
+        let (may_own, now) = (cx.may_own(), cx.now);
+        let Some((id, stay)) = self.stay_of(cx, activation) else {
             return;
         };
         if stay.phase.is_succeeding() && stay.is_run(activation) {
-            return self.warmed(&id);
+            return self.warmed(cx, membership, assignment, &id);
         }
         let Phase::Loading {
             activation: current,
@@ -48,21 +58,27 @@ impl Node {
             since: now,
         };
         stay.served = epoch;
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.out.push(Action::Open(activation));
-        self.tell(
+        cx.timers.clear(&Timer::Stay(id.clone()));
+        cx.out.push(Action::Open(activation));
+        cx.report_step(
             &id,
             ShardStep::Serving,
             epoch,
             Reason::Loaded,
-            Some(self.config.name.clone()),
+            Some(cx.config.name.clone()),
         );
-        self.look_at(&id);
+        self.look_at(cx, membership, assignment, &id);
     }
 
     /// A load failed; nothing of this stay runs any more.
-    pub(in crate::node) fn on_load_failed(&mut self, activation: ActivationId, error: String) {
-        let Some((id, stay)) = self.stay_of(activation) else {
+    pub(in crate::node) fn on_load_failed(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        activation: ActivationId,
+        error: String,
+    ) {
+        let Some((id, stay)) = self.stay_of(cx, activation) else {
             return;
         };
         match stay.phase.clone() {
@@ -72,7 +88,7 @@ impl Node {
                 ..
             } if current == activation => {
                 self.runs.remove(&activation);
-                self.rest(&id, epoch, error);
+                self.rest(cx, membership, &id, epoch, error);
             }
             Phase::Closing {
                 activation: current,
@@ -81,14 +97,14 @@ impl Node {
             } if current == activation => {
                 stay.phase = Phase::Idle;
                 self.runs.remove(&activation);
-                self.after_close(&id, then);
+                self.after_close(cx, membership, &id, then);
             }
             Phase::Taking {
                 activation: current,
                 ..
             } if current == activation => {
                 self.runs.remove(&activation);
-                self.could_not_succeed(&id, error);
+                self.could_not_succeed(cx, &id, error);
             }
             _ => {}
         }
@@ -97,11 +113,12 @@ impl Node {
     /// The application's loop ended by itself: finish what is in flight and load again.
     pub(in crate::node) fn on_run_ended(
         &mut self,
+        cx: &mut Ctx,
         activation: ActivationId,
         error: Option<String>,
     ) {
-        let (retry_max, now) = (self.config.timing.load_retry_max, self.now);
-        let Some((id, stay)) = self.stay_of(activation) else {
+        let (retry_max, now) = (cx.config.timing.load_retry_max, cx.now);
+        let Some((id, stay)) = self.stay_of(cx, activation) else {
             return;
         };
         let Phase::Serving {
@@ -121,6 +138,7 @@ impl Node {
         stay.last_error = error
             .unwrap_or_else(|| "the handler's loop returned while the shard was served".to_owned());
         self.close(
+            cx,
             &id,
             Close::Drain,
             Reason::LoopFailed,
@@ -129,8 +147,15 @@ impl Node {
     }
 
     /// The application says how a shard fares; the record is to say the same.
-    pub(in crate::node) fn on_trouble(&mut self, activation: ActivationId, said: Option<String>) {
-        let Some((id, stay)) = self.stay_of(activation) else {
+    pub(in crate::node) fn on_trouble(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        activation: ActivationId,
+        said: Option<String>,
+    ) {
+        let Some((id, stay)) = self.stay_of(cx, activation) else {
             return;
         };
         let (Phase::Loading {
@@ -147,12 +172,17 @@ impl Node {
         if current == activation {
             // Cut as the record has it, so that the two can be compared.
             stay.trouble = said.map(ownership::brief);
-            self.look_at(&id);
+            self.look_at(cx, membership, assignment, &id);
         }
     }
 
-    pub(in crate::node) fn on_drained(&mut self, activation: ActivationId) {
-        let Some((id, stay)) = self.stay_of(activation) else {
+    pub(in crate::node) fn on_drained(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        activation: ActivationId,
+    ) {
+        let Some((id, stay)) = self.stay_of(cx, activation) else {
             return;
         };
         let Phase::Closing {
@@ -170,54 +200,66 @@ impl Node {
         }
         stay.phase = Phase::Idle;
         self.runs.remove(&activation);
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.tell(&id, ShardStep::Stopped, epoch, reason, None);
-        self.after_close(&id, then);
+        cx.timers.clear(&Timer::Stay(id.clone()));
+        cx.report_step(&id, ShardStep::Stopped, epoch, reason, None);
+        self.after_close(cx, membership, &id, then);
     }
 
-    fn after_close(&mut self, id: &ShardId, then: AfterClose) {
+    fn after_close(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        then: AfterClose,
+    ) {
         match then {
-            AfterClose::Release { to, reason } if self.may_own() && self.owns_in_record(id) => {
-                let writing = self.shards.get(id).is_some_and(|s| s.writing.is_some());
+            AfterClose::Release { to, reason } if cx.may_own() && self.owns_in_record(cx, id) => {
+                let writing = self.slots.get(id).is_some_and(|s| s.writing.is_some());
                 if !writing {
-                    self.write(id, Transition::Release { to, reason });
+                    self.write(cx, id, Transition::Release { to, reason });
                 }
             }
-            AfterClose::Seal { mv, seal } if self.may_own() => self.write_seal(id, mv, seal),
+            AfterClose::Seal { mv, seal } if cx.may_own() => self.write_seal(cx, id, mv, seal),
             AfterClose::GiveUp => {
-                if let (Some(stay), Some(record)) =
-                    (self.shards.get_mut(id), self.view.shards.get(id))
+                if let (Some(stay), Some(record)) = (self.slots.get_mut(id), cx.view.shards.get(id))
                 {
                     stay.given_up = stay.given_up.max(record.epoch);
                 }
-                self.left(id);
+                self.left(cx, id);
             }
             AfterClose::RetryLater => {
                 let error = self
-                    .shards
+                    .slots
                     .get(id)
                     .map(|s| s.last_error.clone())
                     .unwrap_or_default();
-                let epoch = self.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
-                self.rest(id, epoch, error);
+                let epoch = cx.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
+                self.rest(cx, membership, id, epoch, error);
             }
-            _ => self.left(id),
+            _ => self.left(cx, id),
         }
-        self.dirty.insert(Key::Shard(id.clone()));
+        cx.changed.insert(Key::Shard(id.clone()));
     }
 
-    fn owns_in_record(&self, id: &ShardId) -> bool {
-        self.view
+    fn owns_in_record(&self, cx: &Ctx, id: &ShardId) -> bool {
+        cx.view
             .shards
             .get(id)
-            .is_some_and(|r| self.is_mine(r) && matches!(r.ownership, Ownership::Owned { .. }))
+            .is_some_and(|r| cx.is_mine(r) && matches!(r.ownership, Ownership::Owned { .. }))
     }
 
     /// Waits before the next load; after too many, lets another node try.
-    fn rest(&mut self, id: &ShardId, epoch: Epoch, error: String) {
-        let timing = self.timing();
-        let now = self.now;
-        let Some(stay) = self.shards.get_mut(id) else {
+    fn rest(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        epoch: Epoch,
+        error: String,
+    ) {
+        let timing = cx.timing();
+        let now = cx.now;
+        let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
         stay.attempts += 1;
@@ -225,34 +267,34 @@ impl Node {
         let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
         let until = now + wait.min(timing.load_retry_max);
         stay.phase = Phase::RetryDelay { until };
-        self.timers.set(Timer::Stay(id.clone()), until);
-        self.note(NodeEvent::LoadFailed {
+        cx.timers.set(Timer::Stay(id.clone()), until);
+        cx.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
             attempt,
             error: error.clone(),
         });
-        let Some(record) = self.view.shards.get(id).cloned() else {
+        let Some(record) = cx.view.shards.get(id).cloned() else {
             return;
         };
         let last = record
             .failures
             .iter()
-            .filter(|f| f.node != self.config.name)
+            .filter(|f| f.node != cx.config.name)
             .count()
             + 1
             >= QUARANTINE_AFTER;
-        let free_to_write = self.shards.get(id).is_some_and(|s| s.writing.is_none());
+        let free_to_write = self.slots.get(id).is_some_and(|s| s.writing.is_none());
         if attempt >= timing.load_attempts
-            && (last || self.somebody_else_may_load(id, &record))
-            && self.may_own()
-            && self.owns_in_record(id)
+            && (last || membership.somebody_else_may_load(cx, id, &record))
+            && cx.may_own()
+            && self.owns_in_record(cx, id)
             && free_to_write
         {
-            if let Some(stay) = self.shards.get_mut(id) {
+            if let Some(stay) = self.slots.get_mut(id) {
                 stay.attempts = 0;
             }
-            self.write(id, Transition::Fail { error });
+            self.write(cx, id, Transition::Fail { error });
         }
     }
 }

@@ -27,6 +27,12 @@ mod move_decisions;
 mod move_effects;
 mod scan_filter;
 
+use crate::node::assignment::Assignment;
+use crate::node::claim_retry::ClaimRetries;
+use crate::node::context::Ctx;
+use crate::node::membership::Membership;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
 use crate::ids::{Epoch, NodeName, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close, Expect};
@@ -42,9 +48,9 @@ use crate::time::Time;
 use decide::Decision;
 pub(super) use move_batches::Together;
 
+use super::Life;
 use super::store_requests::{Settled, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Node};
 
 /// How many shards are looked at in one step.
 const MAX_SHARDS_PER_STEP: usize = 1000;
@@ -191,6 +197,30 @@ pub(super) struct ShardSlot {
     would: u64,
 }
 
+/// Local state of each shard.
+pub(super) type Slots = BTreeMap<ShardId, ShardSlot>;
+
+/// Local state of all shards at this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Shards {
+    pub(super) slots: Slots,
+    /// Shards by activation that has not ended.
+    pub(super) runs: BTreeMap<ActivationId, ShardId>,
+    /// Shards of this node that move or are released to other nodes.
+    pub(super) leaving: BTreeSet<ShardId>,
+    /// Shards that move to this node and freeze together.
+    pub(super) together: Together,
+    /// Shards with a write that may still land, and the rev that it would replace: read at every tick until it has moved.
+    pub(super) doubtful: BTreeMap<ShardId, u64>,
+    /// Rest of a scan of all shards.
+    pub(super) to_scan: VecDeque<ShardId>,
+    pub(super) retries: ClaimRetries,
+    /// Number of activations so far.
+    pub(super) run_count: u64,
+    /// The application has reported the cost of a shard.
+    pub(super) measured: bool,
+}
+
 impl ShardSlot {
     pub(super) fn is_settling(&self) -> bool {
         let claims_again = matches!(self.phase, Phase::Idle) && self.not_before > Time::ZERO;
@@ -259,95 +289,122 @@ impl ShardSlot {
     }
 }
 
-impl Node {
-    pub(super) fn look_at_every_shard(&mut self) {
-        for keyspace in self.assignments.greedy() {
-            self.derive_wants(&keyspace);
+impl Shards {
+    /// Returns `true` if no shard runs or is being written here.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.runs.is_empty() && self.slots.values().all(ShardSlot::is_quiet)
+    }
+
+    pub(super) fn look_at_every_shard(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+    ) {
+        for keyspace in assignment.greedy() {
+            assignment.derive_wants(cx, membership, &self.slots, &keyspace);
         }
-        self.looking = self.worth_a_look().into();
-        self.look_on();
+        self.to_scan = self.worth_a_look(cx, membership, assignment).into();
+        self.look_on(cx, membership, assignment);
     }
 
     /// Goes on with a look at every shard, for a portion of them: the session is renewed between two steps, not within one,
     /// and with very many shards one step for all of them would take longer than a renewal may.
-    pub(super) fn look_on(&mut self) {
+    pub(super) fn look_on(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+    ) {
         let mut derived = None;
         for _ in 0..MAX_SHARDS_PER_STEP {
-            let Some(id) = self.looking.pop_front() else {
-                return self.timers.clear(&Timer::Look);
+            let Some(id) = self.to_scan.pop_front() else {
+                return cx.timers.clear(&Timer::Look);
             };
             if derived.as_ref() != Some(&id.keyspace) {
-                self.derive_wants(&id.keyspace);
+                assignment.derive_wants(cx, membership, &self.slots, &id.keyspace);
                 derived = Some(id.keyspace.clone());
             }
-            self.look_closely(&id);
+            self.look_closely(cx, membership, assignment, &id);
         }
-        if !self.looking.is_empty() {
-            let soon = self.now + std::time::Duration::from_micros(1);
-            self.timers.set(Timer::Look, soon);
+        if !self.to_scan.is_empty() {
+            let soon = cx.now + std::time::Duration::from_micros(1);
+            cx.timers.set(Timer::Look, soon);
         }
     }
 
     /// Whether some shards are still to be looked at.
-    pub(super) fn is_looking(&self) -> bool {
-        self.look_at_all || !self.looking.is_empty()
+    pub(super) fn is_looking(&self, cx: &Ctx) -> bool {
+        cx.scan_all || !self.to_scan.is_empty()
     }
 
     /// Decides about one shard and does it.
-    pub(super) fn look_at(&mut self, id: &ShardId) {
-        self.derive_wants(&id.keyspace);
-        self.look_closely(id);
+    pub(super) fn look_at(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        id: &ShardId,
+    ) {
+        assignment.derive_wants(cx, membership, &self.slots, &id.keyspace);
+        self.look_closely(cx, membership, assignment, id);
     }
 
     /// The same, with all that is derived for its keyspace up to date.
-    fn look_closely(&mut self, id: &ShardId) {
-        if !matches!(self.life, Life::Running | Life::Stopping) {
+    fn look_closely(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
+        id: &ShardId,
+    ) {
+        if !matches!(cx.life, Life::Running | Life::Stopping) {
             return;
         }
-        if !self.config.keyspaces.contains_key(&id.keyspace) {
-            return self.disclaim(id);
+        if !cx.config.keyspaces.contains_key(&id.keyspace) {
+            return self.disclaim(cx, id);
         }
-        let stay = self.shards.get(id);
+        let stay = self.slots.get(id);
         let waited = stay.is_some_and(|stay| stay.not_before > Time::ZERO);
         let rests =
             stay.is_none_or(|stay| matches!(stay.phase, Phase::Idle | Phase::Serving { .. }));
-        let idle = stay.is_none_or(|stay| stay.is_idle(self.now));
+        let idle = stay.is_none_or(|stay| stay.is_idle(cx.now));
         let cut = stay.is_some_and(ShardSlot::is_cut);
         if cut {
-            self.tell_overdue(id);
+            self.tell_overdue(cx, id);
         }
         let decision = match idle {
-            true => self.decide_idle(id),
-            false => self.decide(id),
+            true => self.decide_idle(cx, membership, assignment, id),
+            false => self.decide(cx, membership, assignment, id),
         };
         match decision {
             Decision::Nothing => {
                 // What it once waited for is over.
                 if rests {
-                    self.timers.clear_stay(id);
+                    cx.timers.clear_stay(id);
                 }
                 if (waited || cut)
-                    && let Some(stay) = self.shards.get_mut(id)
-                    && self.now >= stay.not_before
+                    && let Some(stay) = self.slots.get_mut(id)
+                    && cx.now >= stay.not_before
                 {
                     stay.not_before = Time::ZERO;
                 }
             }
-            Decision::WaitUntil(at) => self.timers.set(Timer::Stay(id.clone()), at),
-            Decision::Close(how, reason, then) => self.close(id, how, reason, then),
-            Decision::Adopt(epoch) => self.adopt(id, epoch),
-            Decision::Write(change) => self.write(id, change),
-            Decision::Warm(mv) => self.warm(id, mv),
-            Decision::CatchUp(seal) => self.catch_up(id, seal),
-            Decision::Promote(epoch) => self.promote(id, epoch),
-            Decision::Freeze(mv) => self.freeze(id, mv),
-            Decision::Thaw => self.thaw(id),
+            Decision::WaitUntil(at) => cx.timers.set(Timer::Stay(id.clone()), at),
+            Decision::Close(how, reason, then) => self.close(cx, id, how, reason, then),
+            Decision::Adopt(epoch) => self.adopt(cx, id, epoch),
+            Decision::Write(change) => self.write(cx, id, change),
+            Decision::Warm(mv) => self.warm(cx, id, mv),
+            Decision::CatchUp(seal) => self.catch_up(cx, id, seal),
+            Decision::Promote(epoch) => self.promote(cx, membership, assignment, id, epoch),
+            Decision::Freeze(mv) => self.freeze(cx, membership, assignment, id, mv),
+            Decision::Thaw => self.thaw(cx, membership, assignment, id),
             Decision::WouldDo(step, reason) => {
-                let rev = self.view.mark(&Key::Shard(id.clone()));
-                let stay = self.shards.entry(id.clone()).or_default();
+                let rev = cx.view.mark(&Key::Shard(id.clone()));
+                let stay = self.slots.entry(id.clone()).or_default();
                 if stay.would != rev {
                     stay.would = rev;
-                    self.note(NodeEvent::WouldDo {
+                    cx.note(NodeEvent::WouldDo {
                         shard: id.clone(),
                         step,
                         reason,
@@ -358,27 +415,27 @@ impl Node {
     }
 
     /// A shard of a keyspace that this node has nothing to do with: all it can say is that it does not own it.
-    fn disclaim(&mut self, id: &ShardId) {
-        let quiet = self.shards.get(id).is_none_or(ShardSlot::is_quiet);
-        let Some(record) = self.view.shards.get(id).filter(|_| quiet && self.may_own()) else {
+    fn disclaim(&mut self, cx: &mut Ctx, id: &ShardId) {
+        let quiet = self.slots.get(id).is_none_or(ShardSlot::is_quiet);
+        let Some(record) = cx.view.shards.get(id).filter(|_| quiet && cx.may_own()) else {
             return;
         };
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = self.deny(awaiting_disclaimers)
+            && let Some(change) = cx.deny(awaiting_disclaimers)
         {
-            let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
-            match self.now < not_before {
-                true => self.timers.set(Timer::Stay(id.clone()), not_before),
-                false => self.write(id, change),
+            let not_before = self.slots.get(id).map_or(Time::ZERO, |s| s.not_before);
+            match cx.now < not_before {
+                true => cx.timers.set(Timer::Stay(id.clone()), not_before),
+                false => self.write(cx, id, change),
             }
         }
     }
 
     /// Says once that work which was cancelled does not stop: as long as it runs, nobody else can have the shard.
-    fn tell_overdue(&mut self, id: &ShardId) {
-        let Some(stay) = self.shards.get_mut(id) else {
+    fn tell_overdue(&mut self, cx: &mut Ctx, id: &ShardId) {
+        let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
         if let Phase::Closing {
@@ -387,22 +444,19 @@ impl Node {
             epoch,
             ..
         } = stay.phase
-            && self.now >= cut_at
+            && cx.now >= cut_at
             && !std::mem::replace(&mut stay.overdue, true)
         {
-            self.note(NodeEvent::CancelOverdue {
+            cx.note(NodeEvent::CancelOverdue {
                 shard: id.clone(),
                 epoch,
             });
         }
     }
 
-    fn close(&mut self, id: &ShardId, how: Close, reason: Reason, then: AfterClose) {
-        let limits = [
-            self.config.timing.drain_timeout,
-            self.config.timing.kill_grace,
-        ];
-        let Some(stay) = self.shards.get_mut(id) else {
+    fn close(&mut self, cx: &mut Ctx, id: &ShardId, how: Close, reason: Reason, then: AfterClose) {
+        let limits = [cx.config.timing.drain_timeout, cx.config.timing.kill_grace];
+        let Some(stay) = self.slots.get_mut(id) else {
             return;
         };
         let (activation, epoch, how) = match &stay.phase {
@@ -433,7 +487,7 @@ impl Node {
             Phase::Closing { reason: first, .. } => *first,
             _ => reason,
         };
-        let cut_at = self.now
+        let cut_at = cx.now
             + if how == Close::Drain {
                 limits[0]
             } else {
@@ -450,7 +504,7 @@ impl Node {
             self.leaving.insert(id.clone());
         }
         if let Phase::Serving { since, .. } = stay.phase
-            && self.now.since(since) >= self.config.timing.load_retry_max
+            && cx.now.since(since) >= cx.config.timing.load_retry_max
         {
             stay.attempts = 0;
         }
@@ -462,46 +516,46 @@ impl Node {
             then,
             reason: first,
         };
-        self.forget_ahead(id);
-        self.out.push(Action::Close { activation, how });
+        self.forget_ahead(cx, id);
+        cx.out.push(Action::Close { activation, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,
             Close::Cancel if reason == Reason::MoveAborted => ShardStep::Aborted,
             Close::Cancel => ShardStep::Cancelled,
         };
         if reason != Reason::Moving {
-            self.tell(id, step, epoch, reason, None);
+            cx.report_step(id, step, epoch, reason, None);
         }
-        self.timers.set(Timer::Stay(id.clone()), cut_at);
+        cx.timers.set(Timer::Stay(id.clone()), cut_at);
     }
 
     /// Closes every gate and cancels all work; the records are left alone.
-    pub(super) fn cut_all(&mut self, reason: Reason) {
+    pub(super) fn cut_all(&mut self, cx: &mut Ctx, reason: Reason) {
         let active: Vec<_> = self.runs.values().cloned().collect();
         for id in active {
-            let then = match self.shards.get(&id).map(|s| &s.phase) {
+            let then = match self.slots.get(&id).map(|s| &s.phase) {
                 Some(Phase::Closing { then, .. }) => then.clone(),
                 _ => AfterClose::Reevaluate,
             };
-            self.close(&id, Close::Cancel, reason, then);
+            self.close(cx, &id, Close::Cancel, reason, then);
         }
     }
 
     /// Begins a stay: the record names this session at an epoch that it has not given up.
-    fn adopt(&mut self, id: &ShardId, epoch: Epoch) {
-        let Some(session) = self.session() else {
+    fn adopt(&mut self, cx: &mut Ctx, id: &ShardId, epoch: Epoch) {
+        let Some(session) = cx.session() else {
             return;
         };
         self.run_count += 1;
         let activation = ActivationId(self.run_count);
-        let now = self.now;
-        let record = self.view.shards.get(id);
+        let now = cx.now;
+        let record = cx.view.shards.get(id);
         let meta = record.and_then(|r| r.meta.clone());
         let claimed = record
             .and_then(|r| r.history.last())
             .filter(|p| p.epoch == epoch)
             .map(|p| p.reason);
-        let stay = self.shards.entry(id.clone()).or_default();
+        let stay = self.slots.entry(id.clone()).or_default();
         let reason = if stay.served == epoch {
             Reason::Recovered
         } else {
@@ -518,48 +572,46 @@ impl Node {
             stay.came_back();
         }
         self.runs.insert(activation, id.clone());
-        self.timers.clear(&Timer::Stay(id.clone()));
-        self.tell(
+        cx.timers.clear(&Timer::Stay(id.clone()));
+        cx.report_step(
             id,
             ShardStep::Loading,
             epoch,
             reason,
-            Some(self.config.name.clone()),
+            Some(cx.config.name.clone()),
         );
-        self.out.push(Action::Load {
+        cx.out.push(Action::Load {
             activation,
             shard: id.clone(),
             epoch,
             session,
             meta,
         });
-        self.timers.set(
-            Timer::Stay(id.clone()),
-            now + self.config.timing.load_timeout,
-        );
+        cx.timers
+            .set(Timer::Stay(id.clone()), now + cx.config.timing.load_timeout);
     }
 
     /// Writes a change to the shard's record, guarded by the version it was decided on.
-    fn write(&mut self, id: &ShardId, change: Transition) {
-        let Some(seen) = self.view.shards.seen(id).cloned() else {
+    fn write(&mut self, cx: &mut Ctx, id: &ShardId, change: Transition) {
+        let Some(seen) = cx.view.shards.seen(id).cloned() else {
             return;
         };
-        let Some(session) = self.session() else {
+        let Some(session) = cx.session() else {
             return;
         };
-        let nonce = self.nonce();
+        let nonce = cx.nonce();
         let writer = Writer {
             owner: Owner {
-                node: self.config.name.clone(),
+                node: cx.config.name.clone(),
                 session,
             },
             nonce,
         };
-        let keyspace = self.view.keyspaces.get(&id.keyspace);
+        let keyspace = cx.view.keyspaces.get(&id.keyspace);
         let floor = keyspace.map_or(0, |k| k.min_generation);
-        let forgetful = self.config.rules.broken_by(Mutant::EpochForgotten);
+        let forgetful = cx.config.rules.broken_by(Mutant::EpochForgotten);
         let highest = self
-            .shards
+            .slots
             .get(id)
             .filter(|_| !forgetful)
             .map_or(Epoch(0), |s| s.highest);
@@ -578,16 +630,16 @@ impl Node {
             _ => Writing::Other,
         };
         let facts = Facts {
-            ended: &|s| self.ended(s),
+            ended: &|s| cx.ended(s),
             highest_epoch: highest,
             min_generation: floor,
-            load: self.known_load(id),
-            rules: self.config.rules,
+            load: self.known_load(cx, id),
+            rules: cx.config.rules,
         };
         let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
-        let stay = self.shards.entry(id.clone()).or_default();
+        let stay = self.slots.entry(id.clone()).or_default();
         if matches!(writing, Writing::Release(_) | Writing::Fail | Writing::Seal) {
             stay.given_up = stay.given_up.max(seen.record.epoch);
             stay.phase = match stay.phase {
@@ -600,7 +652,7 @@ impl Node {
         }
         stay.writing = Some(writing);
         let record = Record::Shard(std::sync::Arc::new(record));
-        self.put(
+        cx.put(
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             record,
@@ -608,13 +660,19 @@ impl Node {
         );
     }
 
-    pub(super) fn on_stay_settled(&mut self, id: ShardId, outcome: Settled) {
-        let retry = self.later(self.config.timing.renew_retry_interval);
+    pub(super) fn on_stay_settled(
+        &mut self,
+        cx: &mut Ctx,
+        assignment: &mut Assignment,
+        id: ShardId,
+        outcome: Settled,
+    ) {
+        let retry = cx.later(cx.config.timing.renew_retry_interval);
         if outcome == (Settled::Failed { unknown: true }) {
-            let mark = self.view.mark(&Key::Shard(id.clone()));
+            let mark = cx.view.mark(&Key::Shard(id.clone()));
             self.doubtful.insert(id.clone(), mark);
         }
-        let Some(stay) = self.shards.get_mut(&id) else {
+        let Some(stay) = self.slots.get_mut(&id) else {
             return;
         };
         let writing = stay.writing.take();
@@ -627,17 +685,17 @@ impl Node {
             Settled::Failed { .. } => retry,
             _ => Time::ZERO,
         };
-        let epoch = self.view.shards.get(&id).map_or(Epoch(0), |r| r.epoch);
-        let me = Some(self.config.name.clone());
+        let epoch = cx.view.shards.get(&id).map_or(Epoch(0), |r| r.epoch);
+        let me = Some(cx.config.name.clone());
         if outcome == Settled::Done {
-            let last = self
+            let last = cx
                 .view
                 .shards
                 .get(&id)
                 .and_then(|r| r.history.last())
                 .map(|p| p.reason);
             match writing {
-                Some(Writing::Claim) => self.tell(
+                Some(Writing::Claim) => cx.report_step(
                     &id,
                     ShardStep::Claimed,
                     epoch,
@@ -645,11 +703,11 @@ impl Node {
                     me,
                 ),
                 Some(Writing::Release(reason)) => {
-                    let to = self.view.shards.get(&id).and_then(|r| r.assigned.clone());
-                    self.tell(&id, ShardStep::Released, epoch, reason, to);
+                    let to = cx.view.shards.get(&id).and_then(|r| r.assigned.clone());
+                    cx.report_step(&id, ShardStep::Released, epoch, reason, to);
                 }
                 Some(Writing::Fail) => {
-                    let quarantined = self
+                    let quarantined = cx
                         .view
                         .shards
                         .get(&id)
@@ -659,24 +717,50 @@ impl Node {
                     } else {
                         ShardStep::Released
                     };
-                    self.tell(&id, step, epoch, Reason::LoadFailed, None);
+                    cx.report_step(&id, step, epoch, Reason::LoadFailed, None);
                 }
-                Some(writing) => self.tell_move(&id, &writing, epoch),
+                Some(writing) => self.tell_move(cx, &id, &writing, epoch),
                 None => {}
             }
         }
         if !matches!(outcome, Settled::Failed { .. }) && !told_in_leaving && !moves {
-            self.left(&id);
+            self.left(cx, &id);
         }
-        self.from_watch = false;
-        self.assignments.stale(&id.keyspace);
-        self.dirty.insert(Key::Shard(id));
+        cx.from_watch = false;
+        assignment.stale(&id.keyspace);
+        cx.changed.insert(Key::Shard(id));
     }
 
     /// A shard is no longer on its way out; when half of those that may leave at a time have left, others may.
-    fn left(&mut self, id: &ShardId) {
-        if self.leaving.remove(id) && self.leaving.len() == self.config.timing.release_batch / 2 {
-            self.look_at_all = true;
+    fn left(&mut self, cx: &mut Ctx, id: &ShardId) {
+        if self.leaving.remove(id) && self.leaving.len() == cx.config.timing.release_batch / 2 {
+            cx.scan_all = true;
         }
+    }
+
+    /// Remembers the epoch of a shard's record.
+    pub(super) fn note_epoch(&mut self, id: &ShardId, epoch: Epoch) {
+        match self.slots.get_mut(id) {
+            Some(slot) => slot.highest = slot.highest.max(epoch),
+            None => {
+                let slot = self.slots.entry(id.clone()).or_default();
+                slot.highest = epoch;
+            }
+        }
+    }
+
+    /// Reads the shards with a write that may still land.
+    pub(super) fn read_doubtful(&mut self, cx: &mut Ctx) {
+        let view = &cx.view;
+        self.doubtful
+            .retain(|id, mark| view.mark(&Key::Shard(id.clone())) == *mark);
+        for id in self.doubtful.keys() {
+            cx.read(Key::Shard(id.clone()));
+        }
+    }
+
+    /// Forgets all writes in progress: no reply to them will be taken.
+    pub(super) fn forget_writes(&mut self) {
+        self.slots.values_mut().for_each(ShardSlot::forget_writing);
     }
 }

@@ -16,12 +16,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, ShardId};
+use crate::ids::ShardId;
 use crate::keys::Key;
+use crate::node::context::Ctx;
 use crate::record::HeldByRouter;
 use crate::time::Time;
 
-use crate::node::Node;
+use super::Shards;
 
 /// Maximum wait of a loaded shard for records of the same plan that are not seen yet.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -51,15 +52,15 @@ struct Waiting {
     until: Time,
 }
 
-impl Node {
+impl Shards {
     /// A shard that moves here begins to load.
-    pub(super) fn loads_ahead(&mut self, id: &ShardId) {
-        self.forget_ahead(id);
+    pub(super) fn loads_ahead(&mut self, cx: &mut Ctx, id: &ShardId) {
+        self.forget_ahead(cx, id);
         self.together.loading.insert(id.clone());
     }
 
     /// A shard that was moving here is this node's own, or its move is over.
-    pub(super) fn forget_ahead(&mut self, id: &ShardId) {
+    pub(super) fn forget_ahead(&mut self, cx: &mut Ctx, id: &ShardId) {
         let together = &mut self.together;
         together.released.remove(id);
         if together.waiting.remove(id).is_some() && together.waiting.is_empty() {
@@ -70,12 +71,12 @@ impl Node {
             && let Some(first) = together.waiting.keys().next()
         {
             // Those that are loaded may have waited for this one.
-            self.dirty.insert(Key::Shard(first.clone()));
+            cx.changed.insert(Key::Shard(first.clone()));
         }
-        if let Some(shards) = self.held.get_mut(&id.keyspace) {
+        if let Some(shards) = cx.held.get_mut(&id.keyspace) {
             shards.remove(&id.shard);
             if shards.is_empty() {
-                self.held.remove(&id.keyspace);
+                cx.held.remove(&id.keyspace);
             }
         }
     }
@@ -83,11 +84,18 @@ impl Node {
     /// Returns `now` if a loaded shard may freeze, otherwise the time of the next check.
     ///
     /// `limit` is when its load would have failed.
-    pub(super) fn freezes_at(&mut self, id: &ShardId, mv: u64, more: bool, limit: Time) -> Time {
-        if self.together.released.contains(id) || !self.is_routed(&id.keyspace) {
-            return self.now;
+    pub(super) fn freezes_at(
+        &mut self,
+        cx: &mut Ctx,
+        id: &ShardId,
+        mv: u64,
+        more: bool,
+        limit: Time,
+    ) -> Time {
+        if self.together.released.contains(id) || !cx.is_routed(&id.keyspace) {
+            return cx.now;
         }
-        let (now, timing) = (self.now, &self.config.timing);
+        let (now, timing) = (cx.now, &cx.config.timing);
         let step = (timing.ttl / 200).min(TOGETHER);
         let begun = limit - timing.load_timeout;
         let wait = match more {
@@ -107,11 +115,11 @@ impl Node {
         let (ripe, tell_from) = (since + step, together.tell_from);
         if more && (!loads || now >= ripe) && now >= tell_from {
             together.tell_from = now + step;
-            self.tell_loaded();
+            self.tell_loaded(cx);
         }
         let complete = !loads && self.together.waiting.values().any(|w| !w.more);
         if full || now >= until || (complete && now >= ripe) {
-            self.release_together();
+            self.release_together(cx);
             return now;
         }
         let looks = [ripe, tell_from, until].into_iter();
@@ -119,27 +127,21 @@ impl Node {
     }
 
     /// All that wait are frozen now.
-    fn release_together(&mut self) {
+    fn release_together(&mut self, cx: &mut Ctx) {
         self.together.since = None;
         for (id, _) in std::mem::take(&mut self.together.waiting) {
-            self.dirty.insert(Key::Shard(id.clone()));
+            cx.changed.insert(Key::Shard(id.clone()));
             self.together.released.insert(id);
         }
     }
 
     /// Says in the session which moves have loaded and wait for moves that are to come.
-    fn tell_loaded(&mut self) {
-        let mut held: HeldByRouter = self.held.clone();
+    fn tell_loaded(&mut self, cx: &mut Ctx) {
+        let mut held: HeldByRouter = cx.held.clone();
         for (id, waiting) in self.together.waiting.iter().filter(|(_, w)| w.more) {
             let shards = held.entry(id.keyspace.clone()).or_default();
             shards.insert(id.shard.clone(), waiting.mv);
         }
-        self.hold(held);
-    }
-
-    /// Returns true if there is a live router of the keyspace.
-    fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
-        let mut sessions = self.view.sessions.iter();
-        sessions.any(|(_, s)| s.record.routes(keyspace))
+        cx.hold(held);
     }
 }

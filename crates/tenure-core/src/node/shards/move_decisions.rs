@@ -8,20 +8,24 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
 use crate::machine::Close;
+use crate::node::assignment::Assignment;
+use crate::node::context::Ctx;
+use crate::node::membership::Membership;
 use crate::ownership::Transition;
 use crate::reason::Reason;
-use crate::record::{Move, MovePhase, Owner, Ownership, ShardRecord};
+use crate::record::{MovePhase, Owner, Ownership, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
 use super::decide::Decision;
-use super::{AfterClose, Phase, Readiness};
-use crate::node::{Life, Node};
+use super::{AfterClose, Phase, Readiness, Shards};
 
-impl Node {
+impl Shards {
     /// The move by which a shard is given to another node; nothing if it can only be released.
     pub(super) fn begin_move(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
         id: &ShardId,
         record: &ShardRecord,
         to: Option<&NodeName>,
@@ -30,17 +34,17 @@ impl Node {
         let Ownership::Owned { serving: true, .. } = record.ownership else {
             return None;
         };
-        if self.is_past_moving() {
+        if cx.is_past_moving() {
             return None;
         }
-        let to = self.target(id, to?)?;
+        let to = self.target(cx, membership, id, to?)?;
         // What is not served here can be given away without ceremony.
-        let stay = self.shards.get(id).filter(|stay| stay.is_serving())?;
+        let stay = self.slots.get(id).filter(|stay| stay.is_serving())?;
         let not_before = stay.move_not_before.max(stay.not_before);
-        if self.now < not_before {
+        if cx.now < not_before {
             return Some(Decision::WaitUntil(not_before));
         }
-        let mv = self.move_id();
+        let mv = cx.move_id();
         Some(Decision::Write(Transition::BeginMove {
             id: mv,
             to,
@@ -51,40 +55,29 @@ impl Node {
     }
 
     /// The node of this name as the target of a shard's move; nothing if it does not take shards of the keyspace.
-    fn target(&self, id: &ShardId, name: &NodeName) -> Option<Owner> {
+    fn target(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        id: &ShardId,
+        name: &NodeName,
+    ) -> Option<Owner> {
         let owner = |session| Owner {
             node: name.clone(),
             session,
         };
-        if self.config.rules.broken_by(Mutant::HandedToStranger) {
-            let any = self.peers.members.iter().find(|m| m.name == *name)?;
+        if cx.config.rules.broken_by(Mutant::HandedToStranger) {
+            let any = membership.members.iter().find(|m| m.name == *name)?;
             return Some(owner(any.session));
         }
-        let seat = self.peers.of(&id.keyspace).seat(name)?;
+        let seat = membership.of(&id.keyspace).seat(name)?;
         seat.takes().then(|| owner(seat.session))
-    }
-
-    /// A number that no other move of any shard has.
-    pub(in crate::node) fn move_id(&mut self) -> u64 {
-        let nonce = self.nonce();
-        let writer = nonce.writer.0;
-        let spread = (writer >> 64) as u64 ^ writer as u64;
-        // In what JSON readers elsewhere can hold as a number.
-        (spread
-            .wrapping_add(nonce.n)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15))
-            >> 11
-    }
-
-    /// Whether a stopping node has given moves their time: what is left is released.
-    fn is_past_moving(&self) -> bool {
-        matches!(self.life, Life::Stopping)
-            && self.now >= self.stopping_since + self.config.timing.drain_timeout
     }
 
     /// A shard of this node's own that is on the move, and whose gate is open or that is being loaded.
     pub(super) fn decide_moving(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         record: &ShardRecord,
         writing: bool,
@@ -94,69 +87,55 @@ impl Node {
                 .ownership
                 .moving()
                 .map(|(mv, phase)| (mv.clone(), phase)),
-            self.view.shards.seen(id).map(|seen| seen.since),
+            cx.view.shards.seen(id).map(|seen| seen.since),
         ) else {
             return Decision::Nothing;
         };
-        if let Some(stay) = self.shards.get_mut(id) {
+        if let Some(stay) = self.slots.get_mut(id) {
             stay.moving = Some(mv.id);
         }
         self.leaving.insert(id.clone());
-        self.check_expired(mv.to.session);
-        let stay = self.shards.get(id);
+        cx.check_expired(mv.to.session);
+        let stay = self.slots.get(id);
         let serving = stay.is_some_and(super::ShardSlot::is_serving);
         let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
         let limit = match phase {
-            MovePhase::Warming => since + self.config.timing.load_timeout,
-            MovePhase::Freezing => since + self.config.timing.router_hold_timeout,
+            MovePhase::Warming => since + cx.config.timing.load_timeout,
+            MovePhase::Freezing => since + cx.config.timing.router_hold_timeout,
             MovePhase::Sealed => return Decision::Nothing,
         };
-        let too_old = phase == MovePhase::Warming && (self.now >= limit || self.is_past_moving());
-        if !serving || unsealable || too_old || self.is_no_target(&mv) {
+        let too_old = phase == MovePhase::Warming && (cx.now >= limit || cx.is_past_moving());
+        if !serving || unsealable || too_old || cx.is_no_target(&mv) {
             return match writing {
                 true => Decision::Nothing,
-                false => self.cancel(id),
+                false => self.cancel(cx, id),
             };
         }
-        if phase == MovePhase::Freezing && (self.now >= limit || self.routers_hold(id, mv.id)) {
+        if phase == MovePhase::Freezing && (cx.now >= limit || cx.routers_hold(id, mv.id)) {
             return Decision::Freeze(mv.id);
         }
         Decision::WaitUntil(limit)
     }
 
-    /// Whether the target of a move can no longer take the shard.
-    fn is_no_target(&self, mv: &Move) -> bool {
-        self.ended(mv.to.session)
-    }
-
     /// Calls a move off, unless that was just tried.
-    fn cancel(&self, id: &ShardId) -> Decision {
-        let not_before = self.shards.get(id).map_or(Time::ZERO, |s| s.not_before);
-        if self.now < not_before {
+    fn cancel(&self, cx: &Ctx, id: &ShardId) -> Decision {
+        let not_before = self.slots.get(id).map_or(Time::ZERO, |s| s.not_before);
+        if cx.now < not_before {
             return Decision::WaitUntil(not_before);
         }
         Decision::Write(Transition::Cancel { failed: None })
     }
 
-    /// Whether every live router holds what comes for a shard on this move.
-    fn routers_hold(&self, id: &ShardId, mv: u64) -> bool {
-        if self.config.rules.broken_by(Mutant::SealWithoutRouters) {
-            return true;
-        }
-        let sessions = self.view.sessions.iter();
-        let mut routers = sessions.filter(|(_, seen)| seen.record.routes(&id.keyspace));
-        routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
-    }
-
     /// A shard whose gate is shut for a move.
     pub(super) fn decide_frozen(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     ) -> Decision {
-        let record = match self.still_mine(id, epoch) {
+        let record = match cx.still_mine(id, epoch) {
             Ok(record) => record,
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
@@ -167,72 +146,66 @@ impl Node {
         let target_gone = record
             .ownership
             .moving()
-            .is_some_and(|(mv, _)| self.is_no_target(mv));
-        if self.now < limit && !target_gone {
+            .is_some_and(|(mv, _)| cx.is_no_target(mv));
+        if cx.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
         // What is in flight does not end, or for nobody: serving goes on here.
-        match self.shards.get(id).is_some_and(|s| s.writing.is_some()) {
+        match self.slots.get(id).is_some_and(|s| s.writing.is_some()) {
             true => Decision::Nothing,
-            false => self.cancel(id),
+            false => self.cancel(cx, id),
         }
     }
 
     /// A shard that is being written out for its successor.
     pub(super) fn decide_sealing(
         &mut self,
+        cx: &mut Ctx,
         id: &ShardId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     ) -> Decision {
-        match self.still_mine(id, epoch) {
+        match cx.still_mine(id, epoch) {
             Err(reason) => Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
             Ok(record) if !is_freezing(&record, mv) => {
                 Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate)
             }
-            Ok(_) if self.now >= limit => {
+            Ok(_) if cx.now >= limit => {
                 Decision::Close(Close::Cancel, Reason::DrainTimeout, AfterClose::GiveUp)
             }
             Ok(_) => Decision::WaitUntil(limit),
         }
     }
 
-    /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
-    fn still_mine(&self, id: &ShardId, epoch: Epoch) -> Result<Arc<ShardRecord>, Reason> {
-        if !self.may_own() {
-            return Err(Reason::LeaseLost);
-        }
-        let (seen, floor) = self.readable(id)?;
-        let record = Arc::clone(&seen.record);
-        if epoch.generation() < floor {
-            return Err(Reason::GenerationRaised);
-        }
-        let sealed = matches!(record.ownership, Ownership::Sealed { .. });
-        if !self.is_mine(&record) || record.epoch != epoch || sealed {
-            return Err(Reason::Superseded);
-        }
-        Ok(record)
-    }
-
     /// A shard that this node has sealed: its own again if its successor is gone, or does not come.
-    pub(super) fn decide_sealed(&mut self, record: &ShardRecord, since: Time) -> Decision {
+    pub(super) fn decide_sealed(
+        &mut self,
+        cx: &mut Ctx,
+        record: &ShardRecord,
+        since: Time,
+    ) -> Decision {
         let Some((mv, _)) = record.ownership.moving() else {
             return Decision::Nothing;
         };
-        self.check_expired(mv.to.session);
-        let limit = since + self.config.timing.take_timeout;
-        let too_old = self.now >= limit;
-        if !too_old && !self.ended(mv.to.session) {
+        cx.check_expired(mv.to.session);
+        let limit = since + cx.config.timing.take_timeout;
+        let too_old = cx.now >= limit;
+        if !too_old && !cx.ended(mv.to.session) {
             return Decision::WaitUntil(limit);
         }
         Decision::Write(Transition::Reclaim { too_old })
     }
 
     /// A seal was sent and has not come to stand in the record: it is sent again, or the move called off.
-    pub(super) fn decide_seal_again(&mut self, id: &ShardId, record: &ShardRecord) -> Decision {
+    pub(super) fn decide_seal_again(
+        &mut self,
+        _cx: &mut Ctx,
+        id: &ShardId,
+        record: &ShardRecord,
+    ) -> Decision {
         let moving = record.ownership.moving().map(|(mv, _)| mv.id);
-        let said = self.shards.get(id).and_then(|s| s.sealed.clone());
+        let said = self.slots.get(id).and_then(|s| s.sealed.clone());
         match said {
             Some((mv, seal)) if Some(mv) == moving => Decision::Write(Transition::Seal { seal }),
             _ => Decision::Write(Transition::Cancel { failed: None }),
@@ -242,39 +215,43 @@ impl Node {
     /// A shard that moves here, or that somebody else is to have by a move; nothing if it is in none.
     pub(super) fn decide_successor(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        assignment: &mut Assignment,
         id: &ShardId,
         record: &ShardRecord,
         since: Time,
     ) -> Option<Decision> {
         let (mv, phase) = record.ownership.moving()?;
-        let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        let owner_ended = record.owner().is_some_and(|o| cx.ended(o.session));
         if record.deleting && owner_ended && phase != MovePhase::Sealed {
             // Nobody takes it any more: whoever is first deletes it.
             return None;
         }
-        if Some(mv.to.session) != self.session() {
+        if Some(mv.to.session) != cx.session() {
             // Whoever it was moving to comes first, if the owner is gone.
-            let until = since + self.config.timing.ttl * 2;
-            let waits = owner_ended && self.now < until && !self.ended(mv.to.session);
+            let until = since + cx.config.timing.ttl * 2;
+            let waits = owner_ended && cx.now < until && !cx.ended(mv.to.session);
             return waits.then_some(Decision::WaitUntil(until));
         }
         // Until it is here its record is read now and then: a watch may leave out what comes next.
         let phase_is_sealed = phase == MovePhase::Sealed;
-        self.wait_for(id, !phase_is_sealed && !owner_ended);
+        self.retries
+            .wait_for(cx, id, !phase_is_sealed && !owner_ended);
         if phase_is_sealed {
             // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
             return Some(Decision::Write(Transition::Take { serving: false }));
         }
-        if self.rejects_move(&id.keyspace, phase, owner_ended)
+        if self.rejects_move(cx, membership, &id.keyspace, phase, owner_ended)
             // Two nodes may have offered it the last place.
-            || (phase == MovePhase::Warming || owner_ended) && self.lacks_room(&id.keyspace, 0)
+            || (phase == MovePhase::Warming || owner_ended) && assignment.lacks_room(cx, &self.slots, &id.keyspace, 0)
         {
-            return Some(self.cancel(id));
+            return Some(self.cancel(cx, id));
         }
         if owner_ended {
             return Some(Decision::Write(Transition::Claim));
         }
-        let catches_up = self
+        let catches_up = cx
             .config
             .keyspaces
             .get(&id.keyspace)
@@ -283,7 +260,7 @@ impl Node {
             MovePhase::Warming if catches_up => Decision::Warm(mv.id),
             MovePhase::Warming => Decision::Write(Transition::Warmed),
             // Its state was lost on the way; without it nobody should wait.
-            MovePhase::Freezing if catches_up => self.cancel(id),
+            MovePhase::Freezing if catches_up => self.cancel(cx, id),
             _ => Decision::Nothing,
         })
     }
@@ -292,29 +269,38 @@ impl Node {
     ///
     /// A cordon does not abort a move whose owner may have shut its gate already. Requests would meet a closed gate, and the
     /// shard was assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
-    fn rejects_move(&self, keyspace: &KeyspaceName, phase: MovePhase, owner_ended: bool) -> bool {
+    fn rejects_move(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        keyspace: &KeyspaceName,
+        phase: MovePhase,
+        owner_ended: bool,
+    ) -> bool {
         let before_freeze = phase == MovePhase::Warming || owner_ended;
-        self.is_leaving() || !self.is_active() || before_freeze && self.is_cordoned(keyspace)
+        cx.is_leaving() || !cx.is_active() || before_freeze && membership.is_cordoned(cx, keyspace)
     }
 
     /// A shard that moves here and is being made ready.
     pub(super) fn decide_succeeding(
         &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
         id: &ShardId,
         mv: u64,
         step: Readiness,
         limit: Time,
     ) -> Decision {
-        if !self.may_own() {
+        if !cx.may_own() {
             return Decision::Close(Close::Cancel, Reason::LeaseLost, AfterClose::Reevaluate);
         }
-        let (record, floor) = match self.readable(id) {
+        let (record, floor) = match cx.readable(id) {
             Ok((seen, floor)) => (Arc::clone(&seen.record), floor),
             Err(reason) => return Decision::Close(Close::Cancel, reason, AfterClose::Reevaluate),
         };
-        let given_up = self.shards.get(id).map_or(Epoch(0), |s| s.given_up);
+        let given_up = self.slots.get(id).map_or(Epoch(0), |s| s.given_up);
         let taken = matches!(&record.ownership, Ownership::Owned { serving: true, .. })
-            && self.is_mine(&record)
+            && cx.is_mine(&record)
             && record
                 .history
                 .last()
@@ -333,36 +319,38 @@ impl Node {
         let Some((current, phase)) = current.map(|(mv, phase)| (mv.clone(), phase)) else {
             return Decision::Close(Close::Cancel, Reason::MoveAborted, AfterClose::Reevaluate);
         };
-        let owner_ended = record.owner().is_some_and(|o| self.ended(o.session));
+        let owner_ended = record.owner().is_some_and(|o| cx.ended(o.session));
         if owner_ended && phase != MovePhase::Sealed {
             // What it has loaded may lack the last words of the one that died.
             return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
-            self.check_expired(owner.session);
+            cx.check_expired(owner.session);
         }
-        if self.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
+        if cx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
         }
-        self.wait_for(id, phase != MovePhase::Sealed);
-        let (writing, not_before) = match self.shards.get(id) {
+        self.retries.wait_for(cx, id, phase != MovePhase::Sealed);
+        let (writing, not_before) = match self.slots.get(id) {
             Some(stay) => (stay.writing.is_some(), stay.not_before),
             None => return Decision::Nothing,
         };
         if writing {
             return Decision::Nothing;
         }
-        if self.rejects_move(&id.keyspace, phase, false) && phase != MovePhase::Sealed {
-            return self.cancel(id);
+        if self.rejects_move(cx, membership, &id.keyspace, phase, false)
+            && phase != MovePhase::Sealed
+        {
+            return self.cancel(cx, id);
         }
-        let hasty = self.config.rules.broken_by(Mutant::TailBeforeSeal);
+        let hasty = cx.config.rules.broken_by(Mutant::TailBeforeSeal);
         let change = match (phase, step) {
             (MovePhase::Warming, Readiness::Loaded) => {
                 // An owner that stops waits for nothing that is to come.
-                let stops = |owner: &Owner| self.is_stopping(owner.session);
+                let stops = |owner: &Owner| cx.is_stopping(owner.session);
                 let more = current.more && !record.owner().is_some_and(stops);
-                let at = self.freezes_at(id, mv, more, limit);
-                if self.now < at {
+                let at = self.freezes_at(cx, id, mv, more, limit);
+                if cx.now < at {
                     return Decision::WaitUntil(at);
                 }
                 Transition::Warmed
@@ -375,7 +363,7 @@ impl Node {
             (_, Readiness::Loading | Readiness::CatchingUp) => return Decision::WaitUntil(limit),
             _ => return Decision::Nothing,
         };
-        match self.now < not_before {
+        match cx.now < not_before {
             true => Decision::WaitUntil(not_before),
             false => Decision::Write(change),
         }
@@ -385,33 +373,33 @@ impl Node {
     ///
     /// A move whose first write failed never reached the record. It must not count as leaving either: it would use up
     /// `release_batch`.
-    pub(super) fn note_called_off(&mut self, id: &ShardId, writing: bool) {
-        let Some(stay) = self.shards.get_mut(id).filter(|_| !writing) else {
+    pub(super) fn note_called_off(&mut self, cx: &mut Ctx, id: &ShardId, writing: bool) {
+        let Some(stay) = self.slots.get_mut(id).filter(|_| !writing) else {
             return;
         };
         if stay.moving.take().is_some() {
-            let wait = self.config.timing.move_retry(stay.called_off);
-            stay.move_not_before = self.now + wait;
+            let wait = cx.config.timing.move_retry(stay.called_off);
+            stay.move_not_before = cx.now + wait;
             stay.called_off += 1;
         }
-        self.left(id);
+        self.left(cx, id);
     }
 
     /// Writes where a shard's state ends, if the move still wants to know.
-    pub(super) fn write_seal(&mut self, id: &ShardId, mv: u64, seal: String) {
-        let goes_on = self
+    pub(super) fn write_seal(&mut self, cx: &mut Ctx, id: &ShardId, mv: u64, seal: String) {
+        let goes_on = cx
             .view
             .shards
             .get(id)
-            .is_some_and(|r| self.is_mine(r) && is_freezing(r, mv));
-        let idle = self.shards.get(id).is_some_and(|s| s.writing.is_none());
+            .is_some_and(|r| cx.is_mine(r) && is_freezing(r, mv));
+        let idle = self.slots.get(id).is_some_and(|s| s.writing.is_none());
         if goes_on && idle {
-            if let Some(stay) = self.shards.get_mut(id) {
+            if let Some(stay) = self.slots.get_mut(id) {
                 stay.sealed = Some((mv, seal.clone()));
             }
-            self.write(id, Transition::Seal { seal });
+            self.write(cx, id, Transition::Seal { seal });
         } else {
-            self.left(id);
+            self.left(cx, id);
         }
     }
 }

@@ -6,17 +6,22 @@
 use std::cmp::Ordering;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId};
-use crate::node::assignment::KeyspaceAssignment;
-use crate::node::{Life, Node};
+use crate::node::Life;
+use crate::node::assignment::{Assignment, KeyspaceAssignment};
+use crate::node::context::Ctx;
+use crate::node::membership::Membership;
 use crate::record::{Role, ShardRecord};
 use crate::time::Time;
 use crate::view::{KeyState, Versioned};
 
-use super::{Phase, ShardSlot};
+use super::{Phase, ShardSlot, Shards};
 
 /// What was found out for one shard and holds for others too.
-struct Glance<'a> {
-    node: &'a Node,
+struct ScanFilter<'a> {
+    cx: &'a Ctx,
+    membership: &'a Membership,
+    assignment: &'a Assignment,
+    shards: &'a Shards,
     /// Whether the node may own shards.
     owns: bool,
     /// Whether it is there to own shards, and is to stay.
@@ -31,25 +36,33 @@ struct Glance<'a> {
     live: Vec<(SessionId, Option<Time>)>,
 }
 
-impl Node {
+impl Shards {
     /// The shards to look at: those that the view knows, then those that it has forgotten; both in order.
-    pub(super) fn worth_a_look(&self) -> Vec<ShardId> {
-        if !matches!(self.life, Life::Running | Life::Stopping) {
+    pub(super) fn worth_a_look(
+        &self,
+        cx: &Ctx,
+        membership: &Membership,
+        assignment: &Assignment,
+    ) -> Vec<ShardId> {
+        if !matches!(cx.life, Life::Running | Life::Stopping) {
             return Vec::new();
         }
-        let mut glance = Glance {
-            node: self,
-            owns: self.may_own(),
-            usual: matches!(self.life, Life::Running) && self.config.role == Role::Node,
-            keeps: self.is_active(),
-            waits: self.is_waiting() || !self.leaving.is_empty(),
+        let mut glance = ScanFilter {
+            cx,
+            membership,
+            assignment,
+            shards: self,
+            owns: cx.may_own(),
+            usual: matches!(cx.life, Life::Running) && cx.config.role == Role::Node,
+            keeps: cx.is_active(),
+            waits: self.retries.is_waiting() || !self.leaving.is_empty(),
             keyspace: None,
             live: Vec::new(),
         };
         let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
-        let mut stays = self.shards.iter();
+        let mut stays = self.slots.iter();
         let mut next = stays.next();
-        for (id, cell) in self.view.shards.cells() {
+        for (id, cell) in cx.view.shards.cells() {
             let mut stay = None;
             while let Some((other, its)) = next {
                 match other.cmp(id) {
@@ -72,7 +85,7 @@ impl Node {
     }
 }
 
-impl<'a> Glance<'a> {
+impl<'a> ScanFilter<'a> {
     /// Whether a shard is plainly where it is to stay, and nothing here waits for it.
     fn passes(
         &mut self,
@@ -80,15 +93,14 @@ impl<'a> Glance<'a> {
         cell: &KeyState<ShardRecord>,
         stay: Option<&ShardSlot>,
     ) -> bool {
-        let node = self.node;
-        if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || node.timers.has_stay(id) {
+        if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || self.cx.timers.has_stay(id) {
             return false;
         }
-        let idle = stay.is_none_or(|stay| stay.is_idle(node.now));
+        let idle = stay.is_none_or(|stay| stay.is_idle(self.cx.now));
         match cell {
             // Who may own nothing decides nothing about what does not run here.
             _ if !self.owns => idle,
-            KeyState::Present(seen) if self.usual && node.is_mine(&seen.record) => {
+            KeyState::Present(seen) if self.usual && self.cx.is_mine(&seen.record) => {
                 stay.is_some_and(|stay| self.serves_on(id, &seen.record, stay))
             }
             KeyState::Present(seen) => idle && self.usual && self.is_anothers(id, seen),
@@ -109,22 +121,27 @@ impl<'a> Glance<'a> {
             && self
                 .keyspace_assignment(&id.keyspace)
                 .is_some_and(|(wanted, floor)| {
-                    record.epoch.generation() >= floor && self.node.keeps_owned(wanted, id, record)
+                    record.epoch.generation() >= floor
+                        && self
+                            .assignment
+                            .keeps_owned(self.cx, self.membership, wanted, id, record)
                 })
     }
 
     /// Whether another live node plainly has a shard, and not to give it to this one.
     fn is_anothers(&mut self, id: &'a ShardId, seen: &Versioned<ShardRecord>) -> bool {
-        let (node, record) = (self.node, &*seen.record);
+        let record = &*seen.record;
         let Some(owner) = record.owner() else {
             return false;
         };
         let moving = record.ownership.moving();
-        let comes = moving.is_some_and(|(mv, _)| Some(mv.to.session) == node.session());
+        let comes = moving.is_some_and(|(mv, _)| Some(mv.to.session) == self.cx.session());
         if comes || record.deleting {
             return false;
         }
-        if self.waits && (node.leaving.contains(id) || node.is_waiting_for(id)) {
+        if self.waits
+            && (self.shards.leaving.contains(id) || self.shards.retries.is_waiting_for(id))
+        {
             return false;
         }
         let (Some(known), Some((wanted, _))) = (
@@ -133,14 +150,15 @@ impl<'a> Glance<'a> {
         ) else {
             return false;
         };
-        node.leaves_to_owner(wanted, id, record, seen.since.max(known))
+        self.assignment
+            .leaves_to_owner(self.cx, wanted, id, record, seen.since.max(known))
     }
 
     fn lives(&mut self, session: SessionId) -> Option<Time> {
         if let Some((_, lives)) = self.live.iter().find(|(known, _)| *known == session) {
             return *lives;
         }
-        let seen = self.node.view.sessions.seen(&session);
+        let seen = self.cx.view.sessions.seen(&session);
         let lives = seen.filter(|seen| !seen.record.is_proven_end());
         let lives = lives.map(|seen| seen.since);
         self.live.push((session, lives));
@@ -154,7 +172,7 @@ impl<'a> Glance<'a> {
         match self.keyspace {
             Some((known, wanted)) if known == keyspace => wanted,
             _ => {
-                let wanted = self.node.keyspace_assignment(keyspace);
+                let wanted = self.assignment.keyspace_assignment(self.cx, keyspace);
                 self.keyspace = Some((keyspace, wanted));
                 wanted
             }

@@ -44,7 +44,7 @@ fn plans(bench: &TestCluster, i: usize) -> usize {
 }
 
 pub(super) fn leads(bench: &TestCluster, i: usize) -> bool {
-    leader(bench).node == bench.node(i).config.name && !leader(bench).resigned
+    leader(bench).node == bench.node(i).ctx.config.name && !leader(bench).resigned
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_dead_leaders_office_and_shards_go_to_others_in_time_and_no_record_names_it(
     let nodes = ["n1", "n2", "n3"].map(|name| bench.start(name));
     bench.run(ms(10_000));
     let dead = nodes.into_iter().find(|i| leads(&bench, *i)).unwrap();
-    let gone = bench.node(dead).config.name.clone();
+    let gone = bench.node(dead).ctx.config.name.clone();
     let seq = bench.shards().map(|s| s.plan).max().unwrap();
     bench.kill(dead);
     bench.run(bench.ttl() + bench.ttl() / 5);
@@ -382,7 +382,11 @@ fn a_keyspaces_record_says_how_it_is_planned() {
     bench.edit_keyspace(|k| k.planning.policy = Some(PolicyKind::Rendezvous));
     bench.run(ms(200_000));
     let by_hash = |id: &ShardId| {
-        let ranking = &bench.node(nodes[0]).peers.of(&shard(0).keyspace).ranking;
+        let ranking = &bench
+            .node(nodes[0])
+            .membership
+            .of(&shard(0).keyspace)
+            .ranking;
         ranking.winner(id, |_| true).cloned()
     };
     for id in bench.served_by(nodes[0]) {

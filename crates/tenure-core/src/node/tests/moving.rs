@@ -41,7 +41,7 @@ fn plan(bench: &mut TestCluster, id: &ShardId, to: usize) {
 /// The same, of a plan that has or has not more for the same target.
 pub(super) fn plan_one(bench: &mut TestCluster, id: &ShardId, to: usize, more: bool) {
     let to = Owner {
-        node: bench.node(to).config.name.clone(),
+        node: bench.node(to).ctx.config.name.clone(),
         session: bench.node(to).session().unwrap(),
     };
     bench.edit_shard(id, |record| {

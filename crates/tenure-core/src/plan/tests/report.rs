@@ -56,16 +56,13 @@ fn what_is_not_understood_is_named_with_the_way_out() {
         assert!(problem.contains(part), "{text}: {problem}");
     };
     check("", FORMS);
-    check(
-        "explode n1",
-        "\"explode\" is unknown; known are remove NODE",
-    );
-    check("drain", "names no object");
+    check("explode n1", "\"explode\" is unknown; use remove NODE");
+    check("drain", "names no node, shard or number");
     check("weight n1", "lacks a value; write weight n1=VALUE");
     check("weight n1=0", "\"0\" is not a whole number of at least 1");
     check("weight n1=-2", "\"-2\" is not a whole number of at least 1");
     check("cost orders/3=much", "\"much\" is not a whole number");
-    check("add 0", "add 1 to 100000 nodes");
+    check("add 0", "between 1 and 100000");
     check("pin 3=n1", "is not of the form KEYSPACE/SHARD");
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn names() -> (NodeName, NodeName) {
 /// What is recorded of a node.
 pub(crate) fn node_record(site: &TestCluster, node: &str) -> NodeRecord {
     let name = NodeName::new(node).expect("a name");
-    let view = admin(site, async |admin: AdminClient| admin.snapshot().await);
-    view.nodes.get(&name).expect("a record").clone()
+    let snapshot = admin(site, async |admin: AdminClient| admin.snapshot().await);
+    snapshot.view.nodes.get(&name).expect("a record").clone()
 }
 
 pub(crate) fn mode(site: &TestCluster, node: &str) -> NodeMode {

@@ -103,10 +103,10 @@ pub(crate) fn a_restart_after_the_ttl(site: TestCluster, late: Duration) {
 fn activate(site: &TestCluster, node: &str) {
     let name = NodeName::new(node).expect("a name");
     let told = now();
-    let (_, changed) = admin(site, async |admin: AdminClient| admin.resume(&name).await);
-    assert!(changed);
-    let (_, changed) = admin(site, async |admin: AdminClient| admin.resume(&name).await);
-    assert!(!changed, "twice changes nothing");
+    let resumed = admin(site, async |admin: AdminClient| admin.resume(&name).await);
+    assert!(resumed.changed);
+    let resumed = admin(site, async |admin: AdminClient| admin.resume(&name).await);
+    assert!(!resumed.changed, "twice changes nothing");
     println!("activated {node} at {told}");
 }
 
@@ -156,8 +156,8 @@ pub(crate) fn everybody_knows_who_lives(site: &TestCluster, nodes: &[&str]) {
 }
 
 fn boot(site: &TestCluster) -> u64 {
-    let view = admin(site, async |admin: AdminClient| admin.snapshot().await);
-    view.cluster.get(&()).expect("a cluster").boot
+    let snapshot = admin(site, async |admin: AdminClient| admin.snapshot().await);
+    snapshot.view.cluster.get(&()).expect("a cluster").boot
 }
 
 // C2, where a process stands still for longer than its ttl
@@ -252,7 +252,8 @@ pub(crate) fn operators(site: TestCluster) {
     // Evicted, it stops in good order.
     let told = now();
     admin(&site, async |admin: AdminClient| {
-        let (session, _) = admin.stop_node(&b).await?.expect("it is there");
+        let session = admin.stop_node(&b).await?.session();
+        let session = session.expect("it is there");
         admin
             .wait_until_stopped(&b, session, patience, |_| ())
             .await
@@ -280,7 +281,8 @@ pub(crate) fn an_eviction_of_one_that_sleeps(site: TestCluster) {
     site.pause(&second);
     let paused = now();
     admin(&site, async |admin: AdminClient| {
-        let (session, _) = admin.stop_node(&b).await?.expect("it is there");
+        let session = admin.stop_node(&b).await?.session();
+        let session = session.expect("it is there");
         admin
             .wait_until_stopped(&b, session, Duration::from_secs(30), |_| ())
             .await

@@ -1,0 +1,417 @@
+//! Queries of the known records that several parts need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
+use crate::keys::Key;
+use crate::machine::Expect;
+use crate::members;
+use crate::members::UnservedReason;
+use crate::ownership::Transition;
+use crate::plan::{Live, NodeState};
+use crate::reason::Reason;
+use crate::record::{
+    AssignedBy, Damage, KeyspaceKind, Move, NodeMode, NodeRecord, Ownership, Role, SessionRecord,
+    ShardRecord,
+};
+use crate::rules::Mutant;
+use crate::time::Time;
+use crate::view::{KeyState, Versioned};
+
+use super::Life;
+use super::context::Ctx;
+use super::timers::Timer;
+
+impl Ctx {
+    /// Returns `true` if a session is proven to be over. Once true, this never changes.
+    pub(super) fn ended(&self, session: SessionId) -> bool {
+        self.is_end(self.view.sessions.cell(&session))
+    }
+
+    /// Returns `true` if the known state of a session proves that the session is over.
+    pub(super) fn is_end(&self, cell: Option<&KeyState<SessionRecord>>) -> bool {
+        match cell {
+            Some(KeyState::Present(seen)) => seen.record.is_proven_end(),
+            Some(KeyState::Missing { .. }) => self.broken_by(Mutant::AbsenceIsProof),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if a shard's record names this node's session as the owner.
+    pub(super) fn is_mine(&self, record: &ShardRecord) -> bool {
+        let by_name = self.broken_by(Mutant::NameIsIdentity)
+            && record.owner().is_some_and(|o| o.node == self.config.name);
+        self.session().is_some_and(|me| record.is_owned_by(me))
+            || (by_name && self.session().is_some())
+    }
+
+    /// Returns `true` while the node stops.
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.life, Life::Stopping)
+    }
+
+    /// Whether an operator wants this node to have shards.
+    pub(super) fn is_active(&self) -> bool {
+        let me = self.view.nodes.get(&self.config.name);
+        me.is_none_or(|node| node.mode == NodeMode::Active)
+    }
+
+    pub(super) fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.view.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
+    }
+
+    /// Whether a leader plans for a keyspace.
+    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.view.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
+    }
+
+    /// Whether this node only looks on while a leader plans for a keyspace.
+    pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
+        self.config.role == Role::Shadow && self.is_coordinated(keyspace)
+    }
+
+    /// Whether a leader has anything to plan.
+    pub(super) fn has_coordinated(&self) -> bool {
+        self.view
+            .keyspaces
+            .iter()
+            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
+    }
+
+    /// Whether somebody leads, as far as this node can see.
+    pub(super) fn is_led(&self) -> bool {
+        self.view
+            .leader
+            .get(&())
+            .is_some_and(|l| !l.resigned && !self.ended(l.session))
+    }
+
+    pub(super) fn longest_ttl(&self) -> Duration {
+        let cluster = self
+            .view
+            .cluster
+            .get(&())
+            .map_or(Duration::ZERO, |c| c.longest_ttl);
+        cluster.max(self.config.timing.ttl).max(self.longest)
+    }
+
+    /// Whether a session's record has a lower rev than this view has seen of it: a hand, or a store that was put back, dated it
+    /// back. The view takes its renewals for old news then, and that none are heard says nothing.
+    pub(super) fn is_dated_back(&self, id: SessionId) -> bool {
+        let rev = self.view.sessions.get(&id).map(|s| s.head.rev);
+        rev.is_some_and(|rev| rev < self.view.mark(&Key::Session(id)))
+    }
+
+    /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
+    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
+        self.view
+            .sessions
+            .get(&id)
+            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
+    }
+
+    /// Whether a session's record was written in a format that must not be rewritten.
+    pub(super) fn is_newer(&self, id: SessionId) -> bool {
+        matches!(
+            self.view.sessions.cell(&id),
+            Some(KeyState::Damaged {
+                damage: Damage::Newer(_),
+                ..
+            })
+        )
+    }
+
+    /// Returns why a shard has had no owner that serves it for longer than three ttl; `None` if it has one, or had lately.
+    pub(super) fn unserved_for_long(
+        &self,
+        id: &ShardId,
+        seen: &Versioned<ShardRecord>,
+        blocked: impl FnOnce() -> Option<UnservedReason>,
+    ) -> Option<UnservedReason> {
+        let owner = seen.record.owner().map(|owner| owner.session);
+        let over = owner.filter(|session| self.ended(*session));
+        let over = over.and_then(|session| self.view.sessions.seen(&session));
+        let since = over.map_or(seen.since, |session| seen.since.max(session.since));
+        let keyspace = self.view.keyspaces.get(&id.keyspace)?;
+        if keyspace.deleted || self.now < since + self.config.timing.ttl * 3 {
+            return None;
+        }
+        members::unserved(&seen.record, |session| self.ended(session), blocked)
+    }
+
+    pub(super) fn present(
+        &self,
+        name: &NodeName,
+        keyspace: &KeyspaceName,
+    ) -> Option<(SessionId, &SessionRecord)> {
+        let node = members::participant(&self.view, name, keyspace)?;
+        Some((node.session, node.record))
+    }
+
+    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
+        let record = self.view.sessions.get(&session);
+        record.is_some_and(|session| session.stopping)
+    }
+
+    /// Whether a record's intention names a node that is gone.
+    pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
+        Live::new(&self.view, &|_| false).names_departed(record, keyspace)
+    }
+
+    pub(super) fn owned_by(&self, session: SessionId) -> usize {
+        let shards = self.view.shards.iter();
+        shards
+            .filter(|(_, s)| s.record.is_owned_by(session))
+            .count()
+    }
+
+    /// When a shard that nobody has may be taken without a leader's word.
+    pub(super) fn unled_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
+        let ended = record
+            .owner()
+            .and_then(|o| self.view.sessions.seen(&o.session));
+        let free_since = ended.map_or(since, |seen| since.max(seen.since));
+        free_since + self.patience()
+    }
+
+    /// For how long a shard is left to a leader.
+    pub(super) fn patience(&self) -> Duration {
+        self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
+    }
+
+    pub(super) fn is_unplanned(&self, id: &ShardId) -> bool {
+        let mine = self.config.keyspaces.contains_key(&id.keyspace);
+        let record = self.view.shards.get(id);
+        mine && self.is_coordinated(&id.keyspace)
+            && record.is_some_and(|record| {
+                record.ownership == Ownership::FREE
+                    && record.assigned.is_none()
+                    && record.quarantine.is_none()
+            })
+    }
+
+    /// When something that is missing since then may be made anew.
+    pub(super) fn restore_at(&self, since: Time) -> Time {
+        if self.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
+            return since;
+        }
+        since + self.config.timing.proof_of(self.longest_ttl())
+    }
+
+    /// Every incarnation that may be serving something: all that are not proven to have ended.
+    pub(super) fn possible_owners(&self) -> Vec<SessionId> {
+        let cells = self.view.sessions.cells();
+        let possible = cells.filter(|(id, cell)| match cell {
+            KeyState::Present(seen) => {
+                self.view.may_own_shards(**id, &seen.record) && !self.ended(**id)
+            }
+            KeyState::Damaged { .. } => true,
+            KeyState::Missing { since } => self.now < self.restore_at(*since),
+        });
+        possible.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a shard must exist: in a named keyspace only those that were seen.
+    pub(super) fn belongs(&self, id: &ShardId) -> bool {
+        let keyspace = self.view.keyspaces.get(&id.keyspace);
+        keyspace.is_some_and(|k| is_of(k.kind, id))
+    }
+
+    /// What this node has to say about a restored shard.
+    pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Transition> {
+        let me = self.session()?;
+        // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
+        let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
+        let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
+        Some(Transition::DisclaimOwnership { session })
+    }
+
+    pub(super) fn own_record(&self) -> Option<(NodeRecord, Expect)> {
+        let me = self.my_session()?.id;
+        let seen = self.view.nodes.seen(&self.config.name)?;
+        let expect = Expect::Version(seen.version.clone());
+        (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
+    }
+
+    /// The shard's record, if it and its keyspace's are there and readable; else why not.
+    pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
+        if self.store_replaced.is_some() {
+            return Err(Reason::StoreReplaced);
+        }
+        let floor = match self.view.keyspaces.cell(&id.keyspace) {
+            Some(KeyState::Present(seen)) if seen.record.deleted => {
+                return Err(Reason::KeyspaceDeleted);
+            }
+            Some(KeyState::Present(seen)) => seen.record.min_generation,
+            Some(KeyState::Damaged { .. }) => return Err(Reason::RecordUnreadable),
+            Some(KeyState::Missing { .. }) | None => return Err(Reason::RecordMissing),
+        };
+        match self.view.shards.cell(id) {
+            Some(KeyState::Present(seen)) => Ok((seen, floor)),
+            Some(KeyState::Damaged { .. }) => Err(Reason::RecordUnreadable),
+            Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
+        }
+    }
+
+    /// Returns true if there is a live router of the keyspace.
+    pub(super) fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
+        let mut sessions = self.view.sessions.iter();
+        sessions.any(|(_, s)| s.record.routes(keyspace))
+    }
+
+    /// Whether a stopping node has given moves their time: what is left is released.
+    pub(super) fn is_past_moving(&self) -> bool {
+        matches!(self.life, Life::Stopping)
+            && self.now >= self.stopping_since + self.config.timing.drain_timeout
+    }
+
+    /// Whether the target of a move can no longer take the shard.
+    pub(super) fn is_no_target(&self, mv: &Move) -> bool {
+        self.ended(mv.to.session)
+    }
+
+    /// Whether every live router holds what comes for a shard on this move.
+    pub(super) fn routers_hold(&self, id: &ShardId, mv: u64) -> bool {
+        if self.config.rules.broken_by(Mutant::SealWithoutRouters) {
+            return true;
+        }
+        let sessions = self.view.sessions.iter();
+        let mut routers = sessions.filter(|(_, seen)| seen.record.routes(&id.keyspace));
+        routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
+    }
+
+    /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
+    pub(super) fn still_mine(
+        &self,
+        id: &ShardId,
+        epoch: Epoch,
+    ) -> Result<Arc<ShardRecord>, Reason> {
+        if !self.may_own() {
+            return Err(Reason::LeaseLost);
+        }
+        let (seen, floor) = self.readable(id)?;
+        let record = Arc::clone(&seen.record);
+        if epoch.generation() < floor {
+            return Err(Reason::GenerationRaised);
+        }
+        let sealed = matches!(record.ownership, Ownership::Sealed { .. });
+        if !self.is_mine(&record) || record.epoch != epoch || sealed {
+            return Err(Reason::Superseded);
+        }
+        Ok(record)
+    }
+
+    /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.
+    pub(super) fn lost_at_start(
+        &self,
+        name: &KeyspaceName,
+        kind: KeyspaceKind,
+        fresh: bool,
+    ) -> BTreeMap<ShardId, Time> {
+        let KeyspaceKind::Hashed(n) = kind else {
+            return BTreeMap::new();
+        };
+        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
+        ids.filter_map(|id| {
+            let since = match self.view.shards.cell(&id) {
+                None => Time::ZERO,
+                Some(KeyState::Missing { since }) => *since,
+                Some(KeyState::Damaged { damage, since, .. })
+                    if !fresh && damage.is_placeholder() =>
+                {
+                    *since
+                }
+                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
+            };
+            Some((id, since))
+        })
+        .collect()
+    }
+
+    pub(super) fn is_corrupt(&self, id: SessionId) -> bool {
+        let cell = self.view.sessions.cell(&id);
+        matches!(
+            cell,
+            Some(KeyState::Damaged {
+                damage: Damage::Corrupt(_),
+                ..
+            })
+        )
+    }
+
+    /// When the store must have ended the session of a process that is dead, counted from now on: it is granted for longer than
+    /// the ttl where the store has a least time of its own, and is not looked at all the time.
+    pub(super) fn lease_ends_within(&self, session: SessionId) -> Duration {
+        let record = self.view.sessions.get(&session);
+        let granted = record.and_then(|s| s.leased).unwrap_or_default();
+        let longest = granted.max(self.longest_ttl());
+        longest + longest / 5 + Duration::from_secs(1)
+    }
+
+    pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
+        Live::new(&self.view, &|_| false).is_referred_to(session)
+    }
+
+    pub(super) fn holds_leadership(&self) -> bool {
+        let me = self.session();
+        self.view
+            .leader
+            .get(&())
+            .is_some_and(|l| Some(l.session) == me && !l.resigned)
+    }
+
+    pub(super) fn may_lead(&self) -> bool {
+        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
+        candidate && matches!(self.life, Life::Running) && self.may_own()
+    }
+
+    /// Whether a node is there and may be given shards of a keyspace.
+    pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
+        let node = members::participant(&self.view, name, keyspace);
+        node.is_some_and(|node| node.state == NodeState::Active)
+    }
+
+    /// Sees to it that a shard record that has become unreadable is restored in time.
+    pub(super) fn restore_later(&mut self, id: &ShardId) {
+        if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
+            let at = self.restore_at(*since);
+            self.timers.set_sooner(Timer::Restore, at);
+        }
+    }
+
+    /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
+    pub(super) fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
+        let rules = self.config.rules;
+        match cell {
+            KeyState::Damaged {
+                damage: damage @ Damage::Corrupt(_),
+                since,
+                version,
+            } => {
+                let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
+                let at = match at_once && !damage.is_placeholder() {
+                    true => *since,
+                    false => self.restore_at(*since),
+                };
+                Some((*since, at, Expect::Version(version.clone())))
+            }
+            KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
+                Some((*since, self.restore_at(*since), Expect::Absent))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns `true` if a keyspace of this kind can have this shard.
+pub(super) fn is_of(kind: KeyspaceKind, id: &ShardId) -> bool {
+    let index = || id.shard.as_str().parse::<u32>();
+    match kind {
+        KeyspaceKind::Hashed(n) => index().is_ok_and(|i| i < n && ShardName::index(i) == id.shard),
+        KeyspaceKind::Named => true,
+    }
+}
