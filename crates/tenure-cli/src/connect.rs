@@ -67,7 +67,7 @@ pub(crate) async fn open_named(config: &Config, name: ClusterName) -> Result<Adm
 pub(crate) async fn open_or_create(config: &Config) -> Result<AdminClient, Exit> {
     let name = named_cluster(config)?;
     let url = store_url(config)?;
-    let opened = within("opening", tenure_store::open(url)).await?;
+    let opened = within("opening the store", tenure_store::open(url)).await?;
     Ok(client(config, opened.map_err(bad_store)?, name))
 }
 
@@ -107,7 +107,7 @@ fn client(config: &Config, store: Arc<dyn Store>, cluster: ClusterName) -> Admin
 /// Opens the store that the configuration names, which must exist.
 pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Exit> {
     let url = store_url(config)?;
-    let opened = within("opening", tenure_store::open_existing(url)).await?;
+    let opened = within("opening the store", tenure_store::open_existing(url)).await?;
     opened.map_err(bad_store)
 }
 

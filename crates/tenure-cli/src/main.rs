@@ -102,7 +102,8 @@ fn start_logging(config: &Config) -> Result<(), Exit> {
     if !filter.contains("async_nats") {
         filter.push_str(",async_nats=off");
     }
-    let filter = EnvFilter::try_new(filter).map_err(|e| Exit::usage(format!("--log: {e}")))?;
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|e| Exit::usage(format!("--log: the filter is invalid: {e}")))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

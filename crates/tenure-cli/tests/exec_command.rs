@@ -126,7 +126,7 @@ fn a_child_that_ends_at_once_is_started_again_with_growing_waits_and_a_clear_wor
     for wait in ["100ms", "200ms", "400ms"] {
         let mut lines = said.lines();
         let restarting =
-            |line: &str| line.contains("child ended, restarting") && line.contains(wait);
+            |line: &str| line.contains("child process ended, restarting") && line.contains(wait);
         assert!(lines.any(restarting), "{wait}: {said}");
     }
 }
@@ -158,7 +158,8 @@ fn a_crash_loop_is_a_problem_in_status_until_a_child_lives() {
     assert_eq!(shards[1]["state"], "serving");
     let said = shards[1]["trouble"].as_str().unwrap();
     assert!(
-        said.starts_with("restarting in ") && said.ends_with(" crashes: exited with code 3"),
+        said.starts_with("the command restarts in ")
+            && said.ends_with(" crashes: the last run exited with code 3"),
         "{said}"
     );
     assert_eq!(seen["problems"][0]["problem"], said);
@@ -301,7 +302,7 @@ fn what_cannot_work_is_refused_before_anything_is_owned() {
     for (command, reason) in [
         (vec!["--", "no-such-command-here"], "is not found in PATH"),
         (vec!["--", "./no/such/command"], "does not exist"),
-        (vec!["--", plain], "is not executable; chmod +x"),
+        (vec!["--", plain], "is not executable; run `chmod +x`"),
         (vec!["--", dir.to_str().unwrap()], "is a directory"),
         (vec!["sleep", "1"], "-- <COMMAND>"),
         (

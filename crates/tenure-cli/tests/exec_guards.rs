@@ -81,7 +81,7 @@ fn a_killed_watchdog_takes_its_children_along_and_a_new_one_starts_them_again() 
     site.await_covered();
     site.assert_clean();
     assert!(
-        site.said("a").contains("watchdog exited"),
+        site.said("a").contains("watchdog process exited"),
         "{}",
         site.said("a")
     );

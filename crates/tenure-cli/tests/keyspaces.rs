@@ -244,7 +244,7 @@ fn an_exchanged_store_is_refused_until_all_keyspaces_are_raised() {
     );
     shop.run(&["keyspace", "bump-generation", "--all", "--yes"])
         .with(0)
-        .telling(&["accepted this store"]);
+        .telling(&["recorded this store"]);
     assert_eq!(generation(&shop, "orders"), (3, 3));
     assert_eq!(generation(&shop, "topics"), (2, 2));
     assert_eq!(
@@ -267,7 +267,10 @@ fn a_lost_keyspace_record_is_not_made_anew_under_its_owners_feet() {
     );
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(1)
-        .telling(&["missing while 4 of its shards are owned", "write it again"]);
+        .telling(&[
+            "missing while 4 of its shards are owned",
+            "write the record again",
+        ]);
     assert!(shop.get(&keyspace("orders")).is_none());
     assert!(shop.get(&order(0)).is_some());
 }
@@ -324,7 +327,7 @@ fn a_lost_keyspace_that_nobody_can_be_serving_is_made_anew_above_all_its_epochs(
     let begun = std::time::Instant::now();
     shop.run(&["keyspace", "create", "orders", "--shards", "4"])
         .with(0)
-        .telling(&["waiting for its creator"]);
+        .telling(&["waiting for its record"]);
     assert!(begun.elapsed() >= test_cluster::TTL);
     assert_eq!(generation(&shop, "orders"), (3, 3));
     let node = shop.node("n1", 4);
@@ -344,7 +347,10 @@ fn a_lost_keyspace_is_left_to_the_nodes_while_one_may_be_live() {
     shop.delete(&keyspace("topics"));
     shop.run(&["keyspace", "create", "topics", "--named"])
         .with(1)
-        .telling(&["topics was lost", "write it again"]);
+        .telling(&[
+            "record of keyspace topics is missing",
+            "start a node that serves the keyspace",
+        ]);
     assert!(shop.get(&keyspace("topics")).is_none());
     shop.stop(&node);
     shop.run(&["keyspace", "create", "topics", "--named"])

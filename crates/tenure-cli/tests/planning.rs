@@ -356,8 +356,8 @@ fn a_sweep_that_fails_names_each_key_and_says_so_by_its_exit_code() {
     let told = ran.json();
     assert_eq!((&told["failed"], &told["removed"]), (&2.into(), &0.into()));
     ran.telling(&[
-        "error: shards/orders/1: ",
-        "error: shards/orders/3: ",
+        "error: cleanup of record shards/orders/1 failed: ",
+        "error: cleanup of record shards/orders/3 failed: ",
         "locked",
     ]);
     shop.run(&["cluster", "gc"]).with(0);

@@ -58,7 +58,7 @@ fn many_lines_are_submitted_and_every_bad_one_is_named() {
         .telling(&[
             "line 3: priority is 12",
             "line 4: ",
-            "2 tasks not submitted",
+            "2 tasks were not submitted",
         ]);
     assert_eq!(ran.out.lines().count(), 2, "{}", ran.out);
     assert!(ran.out.starts_with("k-a\n"), "{}", ran.out);

@@ -24,7 +24,7 @@ fn a_corrupt_record_under_a_live_owner_comes_back_at_a_higher_epoch_and_disturbs
     let help = damaged["problems"][0]["help"].as_str().unwrap();
     assert!(
         help.ends_with("tenure shard repair orders/2")
-            && help.contains("write it again after the longest ttl"),
+            && help.contains("write the record again after the longest ttl"),
         "{help}"
     );
 
@@ -78,7 +78,7 @@ fn a_missing_record_is_made_anew_after_a_ttl_at_a_raised_generation() {
     let begun = std::time::Instant::now();
     shop.run(&["shard", "repair", "orders/3", "--yes"])
         .with(0)
-        .telling(&["write it again", "generation 2"]);
+        .telling(&["write the record again", "generation 2"]);
     assert!(begun.elapsed() >= std::time::Duration::from_millis(2500));
     assert_eq!(record(&shop, 3).epoch.generation(), 2);
     assert_eq!(problems(&shop.status()), ["unserved keyspaces/orders"]);
@@ -179,7 +179,7 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
     shop.lay(&Key::Cluster, b"garbage");
     shop.run(&["cluster", "repair-record", "cluster", "--yes"])
         .with(0)
-        .telling(&["deleted cluster", "a node has written it again"]);
+        .telling(&["deleted cluster", "a node has written the record again"]);
     let Record::Cluster(again) = shop.record(&Key::Cluster) else {
         panic!("a cluster record");
     };
@@ -197,7 +197,7 @@ fn corrupt_records_of_a_live_node_come_back_once_they_are_deleted() {
     assert_eq!(problems(&shop.status()), ["unreadable keyspaces/orders"]);
     shop.run(&["cluster", "repair-record", "keyspaces/orders", "--yes"])
         .with(0)
-        .telling(&["write it again"]);
+        .telling(&["write the record again"]);
     // Right after the keyspace is back its shards still look as they did before: it is their epochs that tell.
     let epoch = |status: &serde_json::Value| shard(status, 0)["epoch"].as_u64();
     shop.until(|s| problems(s).is_empty() && served(s) == 4 && epoch(s) > epoch(&before));

@@ -357,7 +357,7 @@ fn every_exception_is_listed_with_what_helps_and_none_is_fatal() {
     for wanted in [
         "disk on fire; n1: cannot read it",
         "tenure shard repair orders/1",
-        "write it again after the longest ttl",
+        "write the record again after the longest ttl",
         "tenure shard repair orders/2",
         "orders/5",
         "n2",

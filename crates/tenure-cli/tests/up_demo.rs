@@ -117,7 +117,7 @@ fn late_writes_of_a_paused_node_are_refused_and_a_killed_node_comes_back() {
     let output = up.output();
     assert!(up.process.wait().unwrap().success(), "{output}");
     assert!(
-        output.contains(" 0 after a newer epoch, 0 counters"),
+        output.contains(" 0 of them after a newer epoch, 0 counters"),
         "{output}"
     );
     assert!(!output.contains(" 0 changes made"), "{output}");

@@ -416,10 +416,10 @@ impl std::fmt::Display for Refusal {
             Self::KeyspaceDiffers { problem } => f.write_str(problem),
             Self::StoreChanged { found, expected } => write!(
                 f,
-                "the store's identity is {found}, but the cluster was created in {expected}: it was restored or replaced; run \
-                 `tenure keyspace bump-generation --all` to fence off the old epochs, then start again"
+                "the store's identity is {found}, but the cluster was created in {expected}: the store was restored \
+                 or replaced; run `tenure keyspace bump-generation --all`, then start again"
             ),
-            Self::Damaged { key, damage } => write!(f, "{key}: {damage}"),
+            Self::Damaged { key, damage } => write!(f, "record {key} cannot be used: {damage}"),
             Self::Denied(reason) => write!(f, "the store denies access: {reason}"),
         }
     }

@@ -85,7 +85,7 @@ pub enum QueueError {
         reason: String,
     },
     /// The node that owns shards for a worker could not be started, or came to an end.
-    #[error("the node of the worker failed: {0}")]
+    #[error("the worker's node, which owns its shards, failed: {0}")]
     Node(String),
 }
 

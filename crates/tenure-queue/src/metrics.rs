@@ -40,30 +40,32 @@ macro_rules! metrics {
 
 metrics! {
     submitted "counter" "tenure_queue_submitted_total" "Tasks submitted.";
-    duplicates "counter" "tenure_queue_duplicates_total" "Submissions whose idempotency key existed already.";
+    duplicates "counter" "tenure_queue_duplicates_total" "Submissions of tasks whose idempotency key existed already.";
     claimed "counter" "tenure_queue_claimed_total" "Tasks claimed.";
-    claims_lost "counter" "tenure_queue_claim_conflicts_total" "Claims that another worker won.";
-    finished "counter" "tenure_queue_finished_total" "Tasks finished.";
-    failed "counter" "tenure_queue_failed_total" "Failed attempts.";
+    claims_lost "counter" "tenure_queue_claim_conflicts_total" "Attempts to claim a task that another worker claimed \
+        first.";
+    finished "counter" "tenure_queue_finished_total" "Tasks that this process finished.";
+    failed "counter" "tenure_queue_failed_total" "Attempts that failed.";
     panicked "counter" "tenure_queue_panicked_total" "Attempts whose handler panicked.";
     timed_out "counter" "tenure_queue_timed_out_total" "Attempts that exceeded their timeout.";
-    expired "counter" "tenure_queue_expired_claims_total" "Expired claims of other workers that this worker released.";
+    expired "counter" "tenure_queue_expired_claims_total" "Tasks of other workers that this worker released because \
+        their claim had expired.";
     dead "counter" "tenure_queue_dead_total" "Tasks that became dead letters.";
     cancelled "counter" "tenure_queue_cancelled_total" "Tasks cancelled.";
     rescheduled "counter" "tenure_queue_rescheduled_total" "Tasks that their handler rescheduled.";
     given_back "counter" "tenure_queue_released_total" "Tasks released unfinished, for example when the worker stops.";
-    extended "counter" "tenure_queue_claim_renewals_total" "Claim renewals.";
-    taken_away "counter" "tenure_queue_claims_lost_total" "Claims lost while the handler ran.";
-    polls "counter" "tenure_queue_polls_total" "Polls of a shard.";
-    idle_polls "counter" "tenure_queue_idle_polls_total" "Polls of a shard that found no due task.";
-    corrupt "counter" "tenure_queue_unreadable_objects_total" "Unreadable objects found.";
+    extended "counter" "tenure_queue_claim_renewals_total" "Renewals of claims on running tasks.";
+    taken_away "counter" "tenure_queue_claims_lost_total" "Claims on tasks that were lost while the handler ran.";
+    polls "counter" "tenure_queue_polls_total" "Polls of a shard of the queue for due tasks.";
+    idle_polls "counter" "tenure_queue_idle_polls_total" "Polls of a shard of the queue that found no due task.";
+    corrupt "counter" "tenure_queue_unreadable_objects_total" "Records of the queue found that cannot be read.";
     strays "counter" "tenure_queue_stray_entries_total" "Index entries without a matching task that were removed or corrected.";
     repaired "counter" "tenure_queue_repaired_total" "Tasks without an index entry that were indexed again.";
     purged "counter" "tenure_queue_purged_total" "Tasks removed after their retention time.";
     ticks "counter" "tenure_queue_scheduled_total" "Tasks submitted by schedules.";
-    trouble "counter" "tenure_queue_store_failures_total" "Failed store calls.";
-    running "gauge" "tenure_queue_running" "Tasks that this process executes now.";
-    shards "gauge" "tenure_queue_shards" "Shards that this process owns now.";
+    trouble "counter" "tenure_queue_store_failures_total" "Requests to the store that failed.";
+    running "gauge" "tenure_queue_running" "Tasks that this process is executing now.";
+    shards "gauge" "tenure_queue_shards" "Shards of the queue that this process owns now.";
 }
 
 impl Metrics {

@@ -100,7 +100,8 @@ impl Queue {
             return Ok(queue);
         }
         Err(QueueError::Exists(format!(
-            "queue {:?} exists with {has} shards, not {shards}; shards cannot be changed",
+            "queue {:?} exists with {has} shards, not {shards}, and the number cannot be changed; create another \
+             queue",
             name.as_str()
         )))
     }
@@ -285,7 +286,7 @@ impl Queue {
             match record.settings.shards == shards {
                 true => Ok(()),
                 false => Err(QueueError::invalid(
-                    "the number of shards cannot be changed",
+                    "the number of shards of a queue cannot be changed; create another queue",
                 )),
             }
         })
@@ -502,7 +503,7 @@ fn check_length(name: &QueueName) -> Result<(), QueueError> {
     match name.as_str().len() <= most {
         true => Ok(()),
         false => Err(QueueError::invalid(format!(
-            "queue {:?}… is longer than {most} bytes; shorten it",
+            "the queue name {:?}… is longer than {most} bytes; shorten it",
             name.as_str().chars().take(80).collect::<String>()
         ))),
     }

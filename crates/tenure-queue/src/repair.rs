@@ -132,7 +132,7 @@ impl TaskStore {
         match self.put_entries(missing).await {
             true => Ok(()),
             false => Err(tenure_store::StoreError::unavailable(
-                "index entries could not be written; rebuild again",
+                "some index entries could not be written; rebuild the index again",
             )
             .into()),
         }
@@ -178,7 +178,7 @@ impl TaskStore {
                     Some(entry) => drop(missing.remove(&entry.id)),
                     None => self.note_corrupt(&QueueError::Corrupt {
                         key,
-                        reason: "the key is not an entry of this index".to_owned(),
+                        reason: "the key is not in the format of index entries".to_owned(),
                     }),
                 }
             }

@@ -124,7 +124,7 @@ impl TaskStore {
         if self.layout.task(&task.id) != entry.key {
             return Err(QueueError::Corrupt {
                 key: entry.key.clone(),
-                reason: format!("the record is of another task, {:?}", task.id),
+                reason: format!("the record belongs to another task, {:?}", task.id),
             });
         }
         Ok(VersionedTask {

@@ -235,7 +235,11 @@ impl HttpBody for DeferredBodyReader {
             match Pin::new(admitted).poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => {
-                    return Poll::Ready(Some(Err("the request was not admitted".into())));
+                    return Poll::Ready(Some(Err(
+                        "reading the request body failed, because the request was not \
+                        admitted"
+                            .into(),
+                    )));
                 }
                 Poll::Ready(Ok(())) => {
                     self.admitted = None;
@@ -245,7 +249,9 @@ impl HttpBody for DeferredBodyReader {
             }
         }
         let Some(incoming) = &mut self.taken else {
-            return Poll::Ready(Some(Err("the body was sent already".into())));
+            return Poll::Ready(Some(Err(
+                "sending the request body failed, because it was already sent".into(),
+            )));
         };
         let frame = Pin::new(incoming).poll_frame(cx);
         if frame.is_ready() {
@@ -326,7 +332,11 @@ impl HttpBody for ReplayedBody {
         let this = &mut *self;
         let mut memory = lock(&this.source.0);
         if memory.tries != this.try_ {
-            return Poll::Ready(Some(Err("the request was sent to another owner".into())));
+            return Poll::Ready(Some(Err(
+                "sending the request body was stopped, because the request is now sent to \
+                another owner"
+                    .into(),
+            )));
         }
         if let Some(known) = memory.frames.get(this.at) {
             this.at += 1;

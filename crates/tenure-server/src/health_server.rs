@@ -38,7 +38,10 @@ impl<T: Health> Service for HealthServer<T> {
     async fn answer(self: Arc<Self>, request: Request<Incoming>, _: SocketAddr) -> Response<Body> {
         let head_or_get = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, text) = match request.uri().path() {
-            _ if !head_or_get => (StatusCode::METHOD_NOT_ALLOWED, "GET only\n".to_owned()),
+            _ if !head_or_get => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and HEAD are supported here\n".to_owned(),
+            ),
             "/livez" => told(self.0.live()),
             "/readyz" => told(self.0.ready().await),
             "/metrics" => (StatusCode::OK, self.0.metrics()),

@@ -35,7 +35,8 @@ impl FromStr for KeySource {
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!(
-                "{text:?} is not a key source; use header:NAME, path:N, query:NAME, cookie:NAME or shard-header:NAME"
+                "{text:?} is not a source of keys; use header:NAME, path:N, query:NAME, cookie:NAME or \
+                 shard-header:NAME"
             )
         };
         let (kind, name) = text.split_once(':').ok_or_else(usage)?;

@@ -74,7 +74,7 @@ impl HookClient {
         let sent = self.pool.send(&self.host, self.protocol, request).await;
         let answer = sent.map_err(|e| match e {
             SendError::NotSent(reason) | SendError::Unknown(reason) => {
-                format!("hook {hook}: {reason}")
+                format!("calling hook {hook} failed: {reason}")
             }
         })?;
         let status = answer.status();
@@ -83,7 +83,7 @@ impl HookClient {
             .await
             .map_err(|e| {
                 format!(
-                    "hook {hook}: reading the response (at most {MOST_BYTES} bytes) failed: {e}"
+                    "reading the response of hook {hook} (at most {MOST_BYTES} bytes) failed: {e}"
                 )
             })?;
         let text = String::from_utf8_lossy(&text.to_bytes()).into_owned();

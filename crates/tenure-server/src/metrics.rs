@@ -104,7 +104,7 @@ impl HttpMetrics {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let answers = self.answers.iter().enumerate();
         let answers = answers.map(|(i, n)| (format!(",code=\"{}xx\"", i + 1), get(n)));
-        let help = "Responses by status class.";
+        let help = "HTTP responses, by status class.";
         head(
             "tenure_http_responses_total",
             "counter",
@@ -113,7 +113,7 @@ impl HttpMetrics {
         );
         let trouble = TROUBLE.iter().zip(&self.trouble);
         let trouble = trouble.map(|(reason, n)| (format!(",reason=\"{reason}\""), get(n)));
-        let help = "Requests that could not be sent or got no response, by reason.";
+        let help = "Requests that could not be sent to the owner or application, or got no response, by reason.";
         head(
             "tenure_http_failures_total",
             "counter",
@@ -128,9 +128,10 @@ impl HttpMetrics {
             help,
             one(&self.abandoned),
         );
-        let help = "Requests in flight.";
+        let help = "Requests whose response has not begun.";
         head("tenure_http_in_flight", "gauge", help, one(&self.in_flight));
-        let help = "Open streams.";
+        let help =
+            "Streamed responses and upgraded connections, such as WebSockets, that are open now.";
         head("tenure_http_streams", "gauge", help, one(&self.streams));
         let help = "Streams cancelled because this node lost or released their shard.";
         head(

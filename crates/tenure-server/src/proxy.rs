@@ -223,15 +223,15 @@ impl Proxy {
                 Err(error(
                     status,
                     "bad_body",
-                    "the body is longer than its content-length",
+                    "the request body is longer than its Content-Length",
                 ))
             }
             Ok(Err(reason)) => {
-                let reason = format!("reading the body failed: {reason}");
+                let reason = format!("reading the request body failed: {reason}");
                 Err(error(StatusCode::BAD_REQUEST, "bad_body", &reason))
             }
             Err(_) => {
-                let reason = "the body was not received in time";
+                let reason = "the client did not send the request body in time; retry";
                 Err(error(StatusCode::REQUEST_TIMEOUT, "body_timeout", reason))
             }
         }
@@ -247,7 +247,8 @@ impl Proxy {
         if !carried.body.is_whole() {
             // Refused after it was sent in part: no owner has done anything for it, but the rest of it is not here.
             self.metrics.not_replayed();
-            let reason = "the owner changed while the body was being sent; the request was not executed, retry";
+            let reason = "the shard's owner changed while the request body was being sent; the request was not \
+                executed; retry";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return SendResult::Done(Err(error(status, "not_replayable", reason)));
         }
@@ -261,7 +262,7 @@ impl Proxy {
             }
         };
         let Some(address) = route.owner.address(ADDRESS).and_then(host_of) else {
-            return away("the owner has no `http` address");
+            return away("the owner has published no `http` address in its session");
         };
         let request = carried.request(&route, upgrade);
         let sending = self.pool.send(address, carried.protocol, request);
@@ -309,7 +310,8 @@ impl Proxy {
         let upgrade = headers::strip_hop_by_hop(answer.headers_mut());
         if switching {
             let Some(upgrading) = upgrading else {
-                let reason = "the application switched protocols without an upgrade request";
+                let reason =
+                    "the application switched protocols, but the client did not request an upgrade";
                 return *error(StatusCode::BAD_GATEWAY, "unexpected_upgrade", reason);
             };
             if let Some(protocol) = upgrade {
@@ -377,7 +379,7 @@ impl Carried {
 pub(crate) fn check(head: &Parts) -> Result<(), ErrorResponse> {
     let bad = |reason: &str| Err(error(StatusCode::BAD_REQUEST, "bad_request", reason));
     if head.method == Method::CONNECT {
-        let reason = "CONNECT is not supported";
+        let reason = "the method CONNECT is not supported";
         return Err(error(
             StatusCode::METHOD_NOT_ALLOWED,
             "method_not_allowed",
@@ -386,8 +388,8 @@ pub(crate) fn check(head: &Parts) -> Result<(), ErrorResponse> {
     }
     let hosts = head.headers.get_all(header::HOST).iter().count();
     match head.version {
-        Version::HTTP_11 if hosts != 1 => bad("exactly one Host header is required"),
-        _ if hosts > 1 => bad("more than one Host header"),
+        Version::HTTP_11 if hosts != 1 => bad("the request must have exactly one Host header"),
+        _ if hosts > 1 => bad("the request has more than one Host header"),
         _ => Ok(()),
     }
 }

@@ -178,8 +178,7 @@ impl<H: Handler> Sidecar<H> {
             let epoch = headers::epoch_of(&head.headers);
             let shard = head.headers.get(headers::SHARD).and_then(headers::shard_of);
             let (Some(epoch), Some(shard)) = (epoch, shard) else {
-                let reason =
-                    "Tenure-Epoch or Tenure-Shard is missing or invalid; send both or neither";
+                let reason = "the header Tenure-Epoch or Tenure-Shard is missing or invalid; send both or neither";
                 return Err(bad("bad_route", reason));
             };
             self.node.enter_shard_at::<H>(&shard, epoch)
@@ -267,7 +266,7 @@ impl<H: Handler> Sidecar<H> {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(failure)) => Err(self.failed(&failure)),
             Err(_) => Err(self.failed(&Failure::Broken(
-                "the task that called the application failed".to_owned(),
+                "the sidecar's call to the application panicked".to_owned(),
             ))),
         }
     }
@@ -308,7 +307,8 @@ impl<H: Handler> Sidecar<H> {
         upgrading: Option<OnUpgrade>,
     ) -> Response<Body> {
         let Some(client) = upgrading else {
-            let reason = "the application switched protocols without an upgrade request";
+            let reason =
+                "the application switched protocols, but the client did not request an upgrade";
             return *error(StatusCode::BAD_GATEWAY, "unexpected_upgrade", reason);
         };
         let protocol = headers::strip_hop_by_hop(answer.headers_mut());

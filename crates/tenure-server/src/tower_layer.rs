@@ -48,8 +48,7 @@ impl<H: Handler> GateLayer<H> {
         if headers.contains_key(headers::EPOCH) {
             let shard = headers.get(headers::SHARD).and_then(headers::shard_of);
             let (Some(epoch), Some(shard)) = (headers::epoch_of(headers), shard) else {
-                let reason =
-                    "Tenure-Epoch or Tenure-Shard is missing or invalid; send both or neither";
+                let reason = "the header Tenure-Epoch or Tenure-Shard is missing or invalid; send both or neither";
                 return Err(bad("bad_route", reason));
             };
             return self.node.enter_shard_at(&shard, epoch).map_err(told);

@@ -129,10 +129,12 @@ impl ConnectionPool {
         let connecting = TcpStream::connect(address);
         let stream = match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(format!("{address}: {error}")),
+            Ok(Err(error)) => return Err(format!("connecting to {address} failed: {error}")),
             Err(_) => {
                 let limit = self.connect_timeout;
-                return Err(format!("{address}: no connection within {limit:?}"));
+                return Err(format!(
+                    "connecting to {address} took longer than {limit:?}"
+                ));
             }
         };
         // Requests are written whole: waiting for more to send only delays them.

@@ -40,7 +40,7 @@ impl Subscription {
         };
         let ended = |_| {
             StoreError::unavailable(
-                "the task that watches the store has ended; open the store again",
+                "the background task that watches the store has ended; open the store again",
             )
         };
         (subscription, async move { answer.await.map_err(ended)? })

@@ -46,7 +46,7 @@ pub struct ChangeBatch {
 pub enum WatchEnd {
     /// Changes were lost: list again, then watch from that list's revision.
     #[error(
-        "the watch fell behind: the store no longer keeps the changes that it has to read next"
+        "the watch fell behind: the store has already deleted the next changes; list the keys, then watch again"
     )]
     Gap,
     /// The connection ended. Watch again from the last batch's `upto`.

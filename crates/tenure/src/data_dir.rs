@@ -33,7 +33,7 @@ const RETRY: Duration = Duration::from_millis(20);
 pub enum DataDirError {
     /// A live process has it.
     #[error(
-        "data directory {} is in use by {}; stop that process or name another directory", path.display(),
+        "data directory {} is in use by {}; stop that process or choose another directory", path.display(),
         .pid.map_or("another process".to_owned(), |pid| format!("process {pid}"))
     )]
     InUse {

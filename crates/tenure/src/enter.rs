@@ -169,7 +169,10 @@ impl std::fmt::Display for NotOwner {
                 )
             }
             (RejectReason::OtherHandler, _) => {
-                write!(f, "its handler is not of the type that `enter` requested")
+                write!(
+                    f,
+                    "the shard's handler is not of the type that `enter` requested"
+                )
             }
         }
     }

@@ -118,7 +118,8 @@ impl<H: Handler> HandlerTask<H> {
         self.stay.cut.cancel();
         let state = self.cell.lock().await.take();
         if catch_unwind(AssertUnwindSafe(|| drop(state))).is_err() {
-            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), "handler panicked while it dropped the state of the shard");
+            warn!(shard = %self.stay.shard, epoch = %self.stay.epoch(), "handler panicked while it dropped the state \
+                of the shard");
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn log(note: &NodeEvent) {
         NodeEvent::LongLease { requested, granted } => warn!(
             ?requested,
             ?granted,
-            "store granted a longer lease than requested, failover takes longer"
+            "store granted a longer lease than requested, other nodes claim this node's shards later after a crash"
         ),
         NodeEvent::LeadershipAcquired { term } => info!(term, "leadership acquired"),
         NodeEvent::LeadershipLost { term } => info!(term, "leadership lost"),
@@ -48,7 +48,8 @@ pub(crate) fn log(note: &NodeEvent) {
             let (deferred, deferred_reason) = deferred
                 .as_ref()
                 .map_or((0, ""), |(n, reason)| (*n, reason.as_str()));
-            info!(%keyspace, term = plan.term, version = plan.seq, nodes, assigned, moved, aborted, deferred, deferred_reason, "plan published");
+            info!(%keyspace, term = plan.term, version = plan.seq, nodes, assigned, moved, aborted, deferred, deferred_reason, "plan \
+                published");
         }
         NodeEvent::PlanProblem { keyspace, problem } => {
             warn!(%keyspace, problem, "plan does not satisfy all constraints")
@@ -76,13 +77,13 @@ pub(crate) fn log(note: &NodeEvent) {
             error!(blocked_for = ?since, "async runtime of the application is blocked, lease not renewed");
         }
         NodeEvent::SessionLost { session, reason } => {
-            warn!(%session, %reason, "session of this node has ended, node registers again")
+            warn!(%session, %reason, "session of this node has ended, registering a new session")
         }
         NodeEvent::SessionEnded {
             session,
             node,
             reason,
-        } => info!(%session, %node, %reason, "another session was ended by this node"),
+        } => info!(%session, %node, %reason, "this node ended the session of another node"),
         NodeEvent::WaitingForName { session, at_most } => {
             warn!(%session, longest_wait = ?at_most, "node name is used by another session, waiting for its end");
         }
@@ -99,7 +100,7 @@ pub(crate) fn log(note: &NodeEvent) {
             );
         }
         NodeEvent::RecordUnreadable { key, damage } => {
-            error!(%key, %damage, "record cannot be read")
+            error!(%key, %damage, "record is corrupt or of a newer format and cannot be read")
         }
         NodeEvent::RecordMissing { key } => {
             error!(%key, "required record is missing from the store")
@@ -129,8 +130,10 @@ pub(crate) fn log(note: &NodeEvent) {
             shards_failed = failed,
             "node started"
         ),
-        NodeEvent::TombstoneRemoved { key } => debug!(%key, "tombstone removed"),
-        NodeEvent::WriteDenied { key, error } => debug!(%key, error, "store denied the write"),
+        NodeEvent::TombstoneRemoved { key } => debug!(%key, "unreferenced tombstone removed"),
+        NodeEvent::WriteDenied { key, error } => {
+            debug!(%key, error, "store denied the write of a record")
+        }
     }
 }
 
@@ -141,7 +144,7 @@ fn stands_back(mode: &NodeMode) {
     {
         warn!(
             reason,
-            "node is drained, run `tenure node resume NODE` to activate it"
+            "node is drained and owns no shards, run `tenure node resume NODE` to activate it"
         );
     }
 }

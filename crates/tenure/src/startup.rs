@@ -251,8 +251,8 @@ fn checked(
         let longest = settings.router_hold_timeout + settings.drain_timeout + settings.take_timeout;
         if age < longest {
             problems.push(format!(
-                "hold.age: {age:?} is below router_hold_timeout + drain_timeout + take_timeout ({longest:?}), so a move could \
-                 outlast held requests; raise the age or lower these"
+                "hold.age: {age:?} is below router_hold_timeout + drain_timeout + take_timeout ({longest:?}), so held \
+                 requests could fail during a move; raise hold.age or lower these timeouts"
             ));
         }
         for (name, value) in [("count", count), ("bytes", bytes)] {

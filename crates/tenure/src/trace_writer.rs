@@ -125,7 +125,10 @@ impl TraceWriter {
         match lines.try_send(line) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                let reason = format!("{} steps are waiting for the disk", self.room);
+                let reason = format!(
+                    "the disk is too slow: {} steps of the trace wait to be written",
+                    self.room
+                );
                 warn!(trace = %self.path.display(), step = self.steps, reason, "trace recording stopped, trace is incomplete");
                 self.give_up(reason);
             }

@@ -25,7 +25,7 @@ enum Action {
     Check(Check),
 }
 
-/// Exit with 0 if the command still owns its shard, with 1 if not
+/// Exit with 0 if the command run by `tenure exec` still owns its shard, with 1 if not
 #[derive(Debug, Args)]
 #[command(
     after_help = "Reads the grant file and the clock; does not contact the store. Exits with 2 if no grant is given.\n\n\

@@ -52,7 +52,7 @@ pub(crate) struct RouterCommand {
 /// Keyspace and key of requests.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RequestKeyArgs {
-    /// Keyspace of the keys
+    /// Keyspace that the keys of requests belong to
     #[arg(short = 'k', long, value_name = "NAME")]
     pub(crate) keyspace: KeyspaceName,
     /// Source of the key: header:NAME, path:N, query:NAME, cookie:NAME, or shard-header:NAME for the shard itself;
@@ -74,13 +74,13 @@ impl RequestKeyArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Hold queue")]
 pub(crate) struct HoldQueueArgs {
-    /// Maximum number of held requests
+    /// Maximum number of requests held until their shard is served; one shard may use half, further ones fail with 503
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     hold_max_requests: u64,
-    /// Maximum size of all held requests, in bytes
+    /// Maximum size of all held requests, in bytes; one shard may use half, further requests fail with 503
     #[arg(long, value_name = "NUMBER", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     hold_max_bytes: u64,
-    /// Maximum time that a request is held before it fails
+    /// Maximum time that a request is held before it fails with 503
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     hold_max_age: Duration,
 }

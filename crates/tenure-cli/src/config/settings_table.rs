@@ -289,7 +289,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
             |s, v| s.lease_detach_margin = Some(v),
             |t| t.lease_detach_margin,
         ),
-        "Time before the lease deadline at which gates close; default: ttl / 4",
+        "Time before the lease deadline at which the node stops admitting requests; default: ttl / 4",
     ),
     knob(
         "kill_grace",
@@ -310,7 +310,8 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
             |s, v| s.detachment_recover_window = Some(v),
             |t| t.detachment_recover_window,
         ),
-        "Time of successful renewals before a detached node serves again; default: ttl / 3",
+        "Time that renewals must succeed before a detached node (lease not renewed in time) serves again; default: \
+         ttl / 3",
     ),
     knob(
         "claim_retry_interval",
@@ -323,12 +324,12 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "claim_retry_window",
         SettingKind::Time(|s, v| s.claim_retry_window = v, |t| t.claim_retry_window),
-        "Duration of the claim retries; 0ms: claim on watch events and ticks only",
+        "Duration of the claim retries; 0ms: do not retry, claim only on watch events and scans of all shards",
     ),
     knob(
         "claim_watch_enabled",
         SettingKind::Switch(|s, v| s.claim_watch_enabled = v, |t| t.claim_watch_enabled),
-        "Claim shards as soon as the watch reports a change",
+        "Claim shards as soon as the watch of the store reports a change",
     ),
     knob(
         "assignment_settle_time",
@@ -374,7 +375,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "relist_interval",
         SettingKind::Time(|s, v| s.relist_interval = Some(v), |t| t.relist_interval),
-        "Interval between complete lists of the store; default: 24 x ttl",
+        "Interval at which a node reads all records of the cluster again; default: 24 x ttl",
     ),
     knob(
         "stall_limit",
@@ -479,12 +480,12 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "worker_ownership",
         SettingKind::OnOff,
-        "Let the worker own shards and poll only those; otherwise it polls random shards",
+        "Let the worker own shards and poll only them, instead of polling random shards",
     ),
     knob(
         "worker_ownership_shards_per_worker",
         SettingKind::Limit,
-        "Maximum number of shards polled per round; default: 16",
+        "Maximum number of shards that the worker polls per round; default: 16",
     ),
     knob(
         "worker_ownership_ttl_secs",
@@ -494,6 +495,6 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "worker_ownership_renew_secs",
         SettingKind::Seconds,
-        "Interval between renewals of that session; default: a sixth of its lifetime",
+        "Interval between renewals of the worker's session; default: a sixth of the session's lifetime",
     ),
 ];

@@ -137,7 +137,7 @@ fn check_text(knob: &SettingDefinition, text: &str) -> Result<(), String> {
                 "{text:?} is not a filter: {e}; write a level such as info, or TARGET=LEVEL"
             )),
         },
-        _ if text.is_empty() => Err("is empty; omit it instead".to_owned()),
+        _ if text.is_empty() => Err("the value is empty; omit the setting instead".to_owned()),
         SettingKind::Rejoin => text.parse::<RejoinMode>().map(|_| ()),
         SettingKind::Labels => planning::labels(text).map(|_| ()),
         SettingKind::PlanText(set) => set(&mut PlanningSettings::default(), Some(text)),

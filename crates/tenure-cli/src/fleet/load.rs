@@ -225,7 +225,11 @@ impl Client {
         self.sender = Some(sender);
         if !head.status.is_success() {
             let text = String::from_utf8_lossy(&text);
-            return Err(format!("{}: {}", head.status, text.trim()));
+            return Err(format!(
+                "the router responded {}: {}",
+                head.status,
+                text.trim()
+            ));
         }
         let node = head.headers.get(tenure_server::headers::NODE);
         Ok(node.and_then(|n| n.to_str().ok()).unwrap_or("?").to_owned())

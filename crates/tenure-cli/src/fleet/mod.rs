@@ -211,7 +211,7 @@ impl Drop for Proc {
 
 pub(crate) fn free_port() -> Result<SocketAddr, Exit> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-    bound.map_err(|e| Exit::failed(format!("no port is free: {e}")))
+    bound.map_err(|e| Exit::failed(format!("no free port was found on 127.0.0.1: {e}")))
 }
 
 fn not_begun(name: &str, reason: &str) -> Exit {

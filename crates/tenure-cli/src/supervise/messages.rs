@@ -106,7 +106,7 @@ pub(crate) enum Ended {
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Exited(code) if *code > 128 => write!(f, "died of signal {}", code - 128),
+            Self::Exited(code) if *code > 128 => write!(f, "was killed by signal {}", code - 128),
             Self::Exited(code) => write!(f, "exited with code {code}"),
             Self::Stopped => f.write_str("was stopped"),
             Self::NotStarted(reason) => write!(f, "could not be started: {reason}"),

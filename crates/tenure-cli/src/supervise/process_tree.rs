@@ -33,7 +33,9 @@ pub(super) fn bind_to(parent: i32, signal: Signal) -> io::Result<()> {
     set_parent_process_death_signal(Some(signal))?;
     // The parent may have died before the line above, and then nothing would ever be sent.
     if is_orphan_of(parent) {
-        return Err(io::Error::other(format!("parent process {parent} is dead")));
+        return Err(io::Error::other(format!(
+            "parent process {parent} has exited"
+        )));
     }
     Ok(())
 }

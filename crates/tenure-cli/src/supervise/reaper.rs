@@ -89,7 +89,7 @@ pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
 }
 
 fn failed(error: &io::Error) -> ExitCode {
-    eprintln!("error: the reaper of a child failed: {error}");
+    eprintln!("error: the process that supervises the command failed: {error}");
     ExitCode::FAILURE
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn watchdog(args: WatchdogArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The keepers kill the children when this process ends.
-            eprintln!("error: the watchdog failed: {error}");
+            eprintln!("error: the watchdog process failed: {error}");
             ExitCode::FAILURE
         }
     }

@@ -145,14 +145,14 @@ impl Guard {
                 Next::Report(Some(report)) => self.hear(report),
                 Next::Report(None) => {
                     warn!(
-                        "watchdog exited, killing its child processes and starting a new watchdog"
+                        "watchdog process exited, killing its child processes and starting a new watchdog"
                     );
                     self.bury(link.take()).await;
                 }
                 Next::TooLate => {
                     if self.is_late(link.as_mut()).await {
                         warn!(
-                            "watchdog did not kill its child processes in time, killing the watchdog and its child processes"
+                            "watchdog process did not kill its child processes in time, killing them and the watchdog"
                         );
                         self.bury(link.take()).await;
                     }
@@ -178,8 +178,8 @@ impl Guard {
         loop {
             match timeout(BIRTH, self.spawn()).await {
                 Ok(Ok(link)) => return link,
-                Ok(Err(error)) => error!(%error, "starting the watchdog failed, retrying"),
-                Err(_) => error!("watchdog did not become ready, retrying"),
+                Ok(Err(error)) => error!(%error, "starting the watchdog process failed, retrying"),
+                Err(_) => error!("watchdog process did not become ready, starting another one"),
             }
             bury_all().await;
             tokio::time::sleep(RETRY).await;
@@ -218,7 +218,9 @@ impl Guard {
                 reports,
                 writing,
             }),
-            _ => Err(io::Error::other("the watchdog ended before it was ready")),
+            _ => Err(io::Error::other(
+                "the watchdog process exited before it was ready",
+            )),
         }
     }
 
@@ -306,7 +308,10 @@ impl Guard {
                 }
             })
             .await;
-            tracing::debug!(pid = process.as_raw_nonzero().get(), "watchdog ended");
+            tracing::debug!(
+                watchdog_pid = process.as_raw_nonzero().get(),
+                "watchdog process stopped"
+            );
         }
         self.bury(None).await;
     }
@@ -316,7 +321,7 @@ impl Guard {
 async fn bury_all() {
     let buried = tokio::task::spawn_blocking(process_tree::end_descendants).await;
     if let Ok(Err(error)) = buried {
-        error!(%error, "killing orphaned processes failed");
+        error!(%error, "killing child processes of an exited watchdog failed");
     }
 }
 

@@ -689,14 +689,15 @@ fn difference(
 ) -> Option<String> {
     if wanted.kind != found.kind {
         return Some(format!(
-            "keyspace {name} is {}, but this node was started with {}; use the keyspace's own setting, or create a new \
-             keyspace",
+            "keyspace {name} is {}, but this node was started with {}; start the node with the keyspace's setting, or \
+             create another keyspace",
             found.kind, wanted.kind
         ));
     }
     if wanted.mode != found.assigned_by {
         return Some(format!(
-            "keyspace {name} has assigned_by = {}, but this node was started with {}; use the keyspace's own setting",
+            "keyspace {name} has assigned_by = {}, but this node was started with {}; start the node with the \
+             keyspace's setting",
             found.assigned_by, wanted.mode
         ));
     }

@@ -143,8 +143,8 @@ impl fmt::Display for PlanProblem {
                 most,
             } => write!(
                 f,
-                "the zone limit of {asked_percent} % cannot be met with the available zones, so up to {most} shards per zone \
-                 are allowed; add zones or raise the limit"
+                "too few zones for the zone limit of {asked_percent} %, so up to {most} shards per zone are allowed; \
+                 add zones or raise the limit"
             ),
             Self::NoNode => f.write_str(
                 "no node accepts shards; resume or start a node that has the required labels and a weight above 0",

@@ -256,7 +256,11 @@ impl fmt::Display for PlanReport {
                 [] => String::new(),
                 some => format!(" ({}, …)", some.join(", ")),
             };
-            writeln!(f, "{} stay: {}{such_as}", stay.shards, stay.explanation)?;
+            writeln!(
+                f,
+                "{} shard(s) stay, each because {}{such_as}",
+                stay.shards, stay.explanation
+            )?;
         }
         for problem in &self.problems {
             writeln!(f, "problem: {problem}")?;

@@ -74,7 +74,7 @@ pub fn parse(text: &str) -> Result<Vec<WhatIfChange>, WhatIfError> {
     if parts.is_empty() {
         return Err(WhatIfError {
             given: text.to_owned(),
-            problem: format!("the question is empty; use {FORMS}"),
+            problem: format!("the change is empty; use {FORMS}"),
         });
     }
     parts.into_iter().map(parse_one).collect()

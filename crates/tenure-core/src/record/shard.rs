@@ -379,15 +379,15 @@ impl TryFrom<Wire> for ShardRecord {
             return Err("a deleted shard has an owner or a move");
         }
         if !w.awaiting_disclaimers.is_empty() && w.owner.is_some() {
-            return Err("a shard with awaiting_disclaimers has an owner");
+            return Err("awaiting_disclaimers is set, but the shard has an owner");
         }
         let tenancy = match (w.owner, w.mv) {
             (None, None) if w.deleted => Ownership::Deleted,
-            (None, None) if w.serving => return Err("a shard without owner is serving"),
+            (None, None) if w.serving => return Err("serving is true, but the shard has no owner"),
             (None, None) => Ownership::Free {
                 awaiting_disclaimers: w.awaiting_disclaimers,
             },
-            (None, Some(_)) => return Err("a move without an owner"),
+            (None, Some(_)) => return Err("the shard has a move, but no owner"),
             (Some(by), None) => Ownership::Owned {
                 by,
                 serving: w.serving,
@@ -413,7 +413,12 @@ impl TryFrom<Wire> for ShardRecord {
                     (MovePhase::Warming, true, None) => Ownership::Warming { by, mv },
                     (MovePhase::Freezing, true, None) => Ownership::Freezing { by, mv },
                     (MovePhase::Sealed, false, Some(seal)) => Ownership::Sealed { by, mv, seal },
-                    _ => return Err("phase, serving and seal of a move are inconsistent"),
+                    _ => {
+                        return Err(
+                            "a warming or freezing move needs serving = true and no seal; a sealed move needs \
+                        serving = false and a seal",
+                        );
+                    }
                 }
             }
         };

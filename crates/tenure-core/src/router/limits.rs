@@ -29,10 +29,14 @@ impl HoldLimits {
     /// large they are; else which limit is in the way.
     pub fn room(&self, shard: (u64, u64), all: (u64, u64), bytes: u64) -> Result<(), &'static str> {
         if shard.0 >= self.count.div_ceil(2) {
-            return Err("one shard may use half of the request limit");
+            return Err(
+                "the shard already uses half of the request limit, the maximum for one shard",
+            );
         }
         if shard.1 + bytes > self.bytes.div_ceil(2) {
-            return Err("one shard may use half of the byte limit");
+            return Err(
+                "the shard would use more than half of the byte limit, the maximum for one shard",
+            );
         }
         if all.0 >= self.count {
             return Err("the request limit is reached");
@@ -58,11 +62,11 @@ mod tests {
         assert_eq!(limits.room((1, 10), (3, 10), 10), Ok(()));
         assert_eq!(
             limits.room((2, 0), (2, 0), 1),
-            Err("one shard may use half of the request limit")
+            Err("the shard already uses half of the request limit, the maximum for one shard")
         );
         assert_eq!(
             limits.room((0, 45), (0, 45), 6),
-            Err("one shard may use half of the byte limit")
+            Err("the shard would use more than half of the byte limit, the maximum for one shard")
         );
         assert_eq!(
             limits.room((1, 0), (4, 0), 1),

@@ -140,7 +140,7 @@ async fn tend(engine: &WorkerContext, shard: u32, round: &mut Round) {
     }
     if round.rescan <= Instant::now() {
         if let Err(error) = look_after(engine, shard).await {
-            tracing::debug!(shard, %error, "scan of a queue shard for unindexed tasks failed");
+            tracing::debug!(shard, %error, "scan of a shard of the queue for unindexed tasks failed");
         }
         round.rescan = Instant::now() + engine.shelf.chance.around(engine.settings.rescan_every);
     }
@@ -267,7 +267,7 @@ async fn tick(engine: &WorkerContext) -> Duration {
     let next = match engine.queue.tick().await {
         Ok(next) => next,
         Err(error) => {
-            tracing::debug!(%error, "scan of the recurring schedules failed");
+            tracing::debug!(%error, "scan of the queue's schedules failed");
             None
         }
     };

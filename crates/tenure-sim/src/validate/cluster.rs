@@ -70,7 +70,10 @@ impl Cluster {
         let shard = self.shards.entry(id.clone()).or_default();
         if let Some((known, first)) = shard.values.get(version) {
             if known != record {
-                let what = format!("{id} at version {version} is not what it was at {first}");
+                let what = format!(
+                    "shard {id} at version {version} differs from the record with this version at \
+                    {first}"
+                );
                 sink.found(place, CheckKind::Record, what);
             }
             return;
@@ -228,14 +231,14 @@ fn follows(old: &ShardRecord, new: &ShardRecord) -> Result<(), (CheckKind, Strin
         });
     }
     if new.epoch < old.epoch {
-        let problem = format!("the epoch goes back from {} to {}", old.epoch, new.epoch);
+        let problem = format!("the epoch decreased from {} to {}", old.epoch, new.epoch);
         return Err((CheckKind::P2, problem));
     }
     // A record that was lost is made anew: its rev need not follow.
     let anew = new.owner().is_none() && new.history.is_empty();
     if new.head.rev <= old.head.rev && !anew {
         let problem = format!(
-            "the rev goes back from {} to {}",
+            "the rev decreased from {} to {}",
             old.head.rev, new.head.rev
         );
         return Err((CheckKind::Record, problem));

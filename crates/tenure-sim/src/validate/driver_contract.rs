@@ -55,10 +55,12 @@ impl Conduct {
                 self.of_run(*activation, "ended", |activation| activation.loaded)?;
             }
             Event::Trouble { activation, .. } | Event::Cost { activation, .. } => {
-                self.of_run(*activation, "said something", |_| true)?;
+                self.of_run(*activation, "reported a problem or cost", |_| true)?;
             }
             Event::CaughtUp(activation) | Event::Frozen { activation, .. } => {
-                self.of_run(*activation, "gone on", |activation| activation.loaded)?;
+                self.of_run(*activation, "caught up or frozen", |activation| {
+                    activation.loaded
+                })?;
             }
             Event::Sealed { activation, .. } | Event::SealFailed { activation, .. } => {
                 self.of_run(*activation, "sealed", |activation| {
@@ -69,7 +71,10 @@ impl Conduct {
                 !std::mem::replace(&mut activation.drained, true) && activation.closing
             })?,
             Event::Progress(at) if *at > step.t => {
-                return Err(format!("a sign of life of {at} comes at {}", step.t));
+                return Err(format!(
+                    "a progress report dated {at} arrives earlier, at {}",
+                    step.t
+                ));
             }
             Event::Progress(_)
             | Event::Tick
@@ -109,17 +114,17 @@ impl Conduct {
     fn answered(&mut self, op: OpId, reply: &Reply) -> Result<Asked, String> {
         let Some(asked) = self.asked.remove(&op) else {
             let reason = if self.highest >= Some(op) {
-                "which was answered before"
+                "which already had a response"
             } else {
-                "which was never asked"
+                "which was never sent"
             };
-            return Err(format!("an answer to request {}, {reason}", op.0));
+            return Err(format!("a response to store request {}, {reason}", op.0));
         };
         if fits(&asked.request, reply) {
             return Ok(asked);
         }
         Err(format!(
-            "request {} was {:?}; {reply:?} is no answer to that",
+            "store request {} was {:?}; {reply:?} is not a response to such a request",
             op.0, asked.request
         ))
     }
@@ -132,7 +137,7 @@ impl Conduct {
     ) -> Result<(), String> {
         match self.runs.get_mut(&id) {
             None => Err(format!(
-                "stay {} is said to have {what}, but there is none",
+                "activation {} is reported to have {what}, but does not exist",
                 id.0
             )),
             Some(activation) => {
@@ -144,11 +149,11 @@ impl Conduct {
                     (before.loaded, "had loaded"),
                     (before.failed, "had failed to load"),
                     (before.drained, "was drained"),
-                    (!before.closing, "was not to close"),
+                    (!before.closing, "was not ordered to close"),
                 ];
                 let state: Vec<_> = state.iter().filter(|s| s.0).map(|s| s.1).collect();
                 Err(format!(
-                    "stay {} is said to have {what}, but it {}",
+                    "activation {} is reported to have {what}, but it {}",
                     id.0,
                     state.join(" and ")
                 ))

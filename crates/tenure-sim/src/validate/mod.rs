@@ -65,13 +65,16 @@ impl Validator {
                     let known = self.known.insert(begin.config.entropy, place.clone());
                     if let Some(known) = known {
                         return Err(lines.trouble(format!(
-                            "this process was read before, at {known}; name each file once"
+                            "the trace of this process was already read at {known}; pass each file once"
                         )));
                     }
                     current = Some(Process::begin(place, *begin, &mut self.sink));
                 }
                 (_, None) => {
-                    return Err(lines.trouble("a trace begins with a line `begin`; this is none"));
+                    return Err(lines.trouble(
+                        "the first line of a trace must be a `begin` line; pass a file that \
+                        --trace wrote",
+                    ));
                 }
                 (line, Some(process)) => {
                     let cluster = self.clusters.entry(process.cluster().clone()).or_default();

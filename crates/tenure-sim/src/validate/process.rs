@@ -80,7 +80,11 @@ impl Process {
     ) {
         match (self.life, line) {
             (Life::Lost, _) | (_, TraceLine::Begin(_)) => {}
-            (Life::Ended, _) => sink.found(&place, CheckKind::Trace, "a line after the end"),
+            (Life::Ended, _) => sink.found(
+                &place,
+                CheckKind::Trace,
+                "the trace has a line after its `end` line",
+            ),
             (Life::Going, TraceLine::Step(step)) => self.step(&place, &step, cluster, sink),
             (Life::Going, TraceLine::Gap(gap)) => {
                 let what = format!(
@@ -108,7 +112,7 @@ impl Process {
 
     fn pass(&mut self, place: &Place, t: Time, sink: &mut Sink) {
         if t < self.t {
-            let what = format!("the clock goes back from {} to {t}", self.t);
+            let what = format!("the clock of the process decreased from {} to {t}", self.t);
             sink.found(place, CheckKind::Driver, what);
         }
         if let Some(wake) = self.wake {
@@ -120,7 +124,7 @@ impl Process {
     fn step(&mut self, place: &Place, step: &TraceStep, cluster: &mut Cluster, sink: &mut Sink) {
         if step.n != self.n + 1 {
             let what = format!(
-                "step {} follows step {}: the rest of this process is not looked at",
+                "step {} follows step {}: steps are missing, the rest of the trace of this process is not checked",
                 step.n, self.n
             );
             sink.found(place, CheckKind::Trace, what);

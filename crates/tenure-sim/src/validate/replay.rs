@@ -36,7 +36,7 @@ impl Replay {
         let again = catch_unwind(AssertUnwindSafe(|| machine.step(recorded.t, event)));
         let difference = match again {
             Ok(step) => difference(recorded, step),
-            Err(_) => Some("the machine panics".to_owned()),
+            Err(_) => Some("the node's state machine panics when the step is replayed".to_owned()),
         };
         let Some(difference) = difference else {
             return Ok(true);
@@ -50,7 +50,7 @@ impl Replay {
         if self.version != env!("CARGO_PKG_VERSION") {
             let ours = env!("CARGO_PKG_VERSION");
             what.push_str(&format!(
-                "; written by version {}, run again by {ours}",
+                "; the trace was written by version {} and replayed by version {ours}",
                 self.version
             ));
         }
@@ -69,14 +69,16 @@ fn difference(recorded: &TraceStep, again: Step) -> Option<String> {
         ..recorded.clone()
     });
     let Ok(TraceLine::Step(again)) = TraceLine::parse(&written.to_json()) else {
-        return Some("what the machine says cannot be written down".to_owned());
+        return Some(
+            "the actions of the replayed step cannot be written as a trace line".to_owned(),
+        );
     };
     let (then, now) = (&recorded.actions, &again.actions);
     for n in 0..then.len().max(now.len()) {
         if then.get(n) != now.get(n) {
             let show = |action: Option<&Action>| action.map_or("nothing".to_owned(), shown);
             return Some(format!(
-                "action {} was {}, but the machine run again says {}",
+                "action {} was {} in the trace, but {} in the replay",
                 n + 1,
                 show(then.get(n)),
                 show(now.get(n))
@@ -88,7 +90,7 @@ fn difference(recorded: &TraceStep, again: Step) -> Option<String> {
             wake.map_or("never".to_owned(), |time| time.to_string())
         };
         format!(
-            "the next wake-up was {}, but the machine run again says {}",
+            "the next wake-up was {} in the trace, but {} in the replay",
             show(recorded.wake),
             show(again.wake)
         )

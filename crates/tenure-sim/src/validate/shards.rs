@@ -77,14 +77,17 @@ impl Known {
                 && new.epoch.count() == 0;
             return match first {
                 true => Ok("create"),
-                false => Err(format!("{id} is created {}", shown(new))),
+                false => Err(format!(
+                    "shard {id} is created as {}, instead of free with epoch 0",
+                    shown(new)
+                )),
             };
         };
         let seen = self.shards.get(id);
         let seen = seen.and_then(|values| values.iter().find(|(known, _)| known == version));
         let Some((_, old)) = seen else {
             return Err(format!(
-                "{id} is written over version {version}, which the process has never seen"
+                "shard {id} is written over version {version}, which the process has never read"
             ));
         };
         // There is no transition from what cannot be read.
@@ -96,7 +99,9 @@ impl Known {
             ));
         }
         let Some(session) = self.session else {
-            return Err(format!("{id} is written before the process has a session"));
+            return Err(format!(
+                "shard {id} is written before the process has a session"
+            ));
         };
         let me = Owner {
             node: self.node.clone(),

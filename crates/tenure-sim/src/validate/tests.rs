@@ -117,7 +117,7 @@ fn a_line_after_the_end_is_found() {
         let at = traces[0].len() - 1;
         traces[0].insert(at, TraceLine::End(TraceEnd { t: Time(0) }));
     };
-    check(end, CheckKind::Trace, "a line after the end");
+    check(end, CheckKind::Trace, "a line after its `end` line");
 }
 
 #[test]
@@ -134,11 +134,7 @@ fn an_action_that_is_not_the_machines_is_found_and_shown() {
         let busy = steps(traces).find(|step| step.actions.len() > 1);
         busy.expect("a busy step").actions.pop();
     };
-    check(
-        remove,
-        CheckKind::Replay,
-        "was nothing, but the machine run again says",
-    );
+    check(remove, CheckKind::Replay, "was nothing in the trace, but");
 }
 
 #[test]
@@ -167,7 +163,11 @@ fn answers_that_changed_places_are_found() {
         let list = std::mem::replace(answers[listed], Reply::Lost);
         *answers[listed] = std::mem::replace(answers[won], list);
     };
-    check(swap, CheckKind::Driver, "is no answer to that");
+    check(
+        swap,
+        CheckKind::Driver,
+        "is not a response to such a request",
+    );
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
         };
         add(&mut traces[0], event, vec![]);
     };
-    check(again, CheckKind::Driver, "which was answered before");
+    check(again, CheckKind::Driver, "which already had a response");
     let unasked = |traces: &mut Traces| {
         let event = Event::Reply {
             op: OpId(999_999),
@@ -188,13 +188,13 @@ fn a_second_answer_and_one_that_nobody_asked_for_are_found() {
         };
         add(&mut traces[0], event, vec![]);
     };
-    check(unasked, CheckKind::Driver, "which was never asked");
+    check(unasked, CheckKind::Driver, "which was never sent");
 }
 
 #[test]
 fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
     let none = |traces: &mut Traces| add(&mut traces[0], Event::Loaded(ActivationId(9999)), vec![]);
-    check(none, CheckKind::Driver, "but there is none");
+    check(none, CheckKind::Driver, "but does not exist");
     let twice = |traces: &mut Traces| {
         let mut drained = traces[0].iter().filter_map(|line| match line {
             TraceLine::Step(step) => match step.event {
@@ -221,15 +221,19 @@ fn what_is_said_of_a_stay_that_is_not_there_or_not_so_is_found() {
             add(&mut traces[0], Event::Drained(activation), vec![]);
         }
     };
-    check(early, CheckKind::Driver, "was not to close");
+    check(early, CheckKind::Driver, "was not ordered to close");
 }
 
 #[test]
 fn a_clock_that_goes_back_and_a_sign_of_life_from_the_future_are_found() {
     let back = |traces: &mut Traces| steps(traces).nth(7).expect("steps").t = Time(1);
-    check(back, CheckKind::Driver, "the clock goes back");
+    check(
+        back,
+        CheckKind::Driver,
+        "the clock of the process decreased",
+    );
     let future = |traces: &mut Traces| add(&mut traces[0], Event::Progress(Time::NEVER), vec![]);
-    check(future, CheckKind::Driver, "a sign of life");
+    check(future, CheckKind::Driver, "a progress report dated");
 }
 
 #[test]
@@ -431,7 +435,7 @@ fn half_a_line_at_the_end_or_before_another_process_is_forgiven() {
     let again = two.read("two", file.as_bytes()).unwrap_err();
     assert_eq!(
         again.to_string(),
-        "two:1: this process was read before, at two:1; name each file once"
+        "two:1: the trace of this process was already read at two:1; pass each file once"
     );
     let report = two.finish();
     assert!(report.is_clean(), "{:#?}", report.findings);
@@ -448,7 +452,7 @@ fn what_is_no_trace_is_not_read() {
         read.expect_err("no trace").to_string()
     };
     assert!(read("hello\nworld\n".to_owned()).starts_with("f:1: not a trace line"));
-    assert!(read(lines[1].to_owned() + "\n").contains("begins with a line `begin`"));
+    assert!(read(lines[1].to_owned() + "\n").contains("must be a `begin` line"));
     let newer = good.replacen("\"format\":1", "\"format\":7", 1);
     assert!(read(newer).starts_with("f:1: the trace has format 7"));
     lines[2] = "{\"step\":{}}";

@@ -72,7 +72,7 @@ impl Client {
             let waiting = Waiting::new(self, &link);
             let answer = tokio::time::timeout_at(deadline, attempt(link.clone())).await;
             let Ok(answer) = answer else {
-                let said = format!("no answer within {CALL_TIMEOUT:?}");
+                let said = format!("the server did not respond within {CALL_TIMEOUT:?}");
                 return Err(errors::explain(about, &Status::deadline_exceeded(said)));
             };
             waiting.over();

@@ -261,7 +261,7 @@ impl Drop for Round {
     fn drop(&mut self) {
         let broken = || {
             Err(StoreError::unavailable(
-                "the task that connects to etcd failed; retry",
+                "the attempt to connect to etcd was cancelled or panicked; retry",
             ))
         };
         let answer = self.answer.take().unwrap_or_else(broken);

@@ -50,7 +50,8 @@ fn version(version: &str) -> Finding {
     Finding::warn(
         "server version",
         found,
-        "a member that is no longer leader may confirm keep-alives for tens of seconds; tenure verifies each of them with the other members and is safe, but other users of leases are not: use 3.4.31, 3.5.13 or later",
+        "a member that lost leadership may confirm keep-alives for tens of seconds; tenure detects this, but other \
+         users of leases do not: use 3.4.31, 3.5.13 or later",
     )
 }
 

@@ -171,7 +171,7 @@ fn same_reign(one: Header, other: Header) -> Result<(), StoreError> {
 
 fn not_in_charge(reason: &str) -> StoreError {
     StoreError::unavailable(format!(
-        "the state of a lease cannot be confirmed: {reason}"
+        "the state of a lease in etcd cannot be confirmed: {reason}"
     ))
 }
 

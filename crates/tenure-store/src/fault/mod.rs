@@ -143,7 +143,7 @@ async fn on_its_own<T: Send + 'static>(
     match tokio::spawn(work).await {
         Ok(answer) => answer,
         Err(e) => broken(StoreError::unknown(format!(
-            "the task of the call failed: {e}"
+            "the background task of the store request panicked or was cancelled: {e}"
         ))),
     }
 }

@@ -122,7 +122,7 @@ impl Client {
             () = tokio::time::sleep_until(deadline) => {
                 // Dropped below, it speaks against the server.
                 drop(waiting);
-                return Err(about.uncertain(&format!("no answer within {CALL_TIMEOUT:?}")));
+                return Err(about.uncertain(&format!("the server did not respond within {CALL_TIMEOUT:?}")));
             }
         };
         waiting.over();

@@ -273,7 +273,7 @@ impl Drop for Round {
     fn drop(&mut self) {
         let broken = || {
             Err(StoreError::unavailable(
-                "the task that connects to NATS failed; retry",
+                "the attempt to connect to NATS was cancelled or panicked; retry",
             ))
         };
         let answer = self.answer.take().unwrap_or_else(broken);

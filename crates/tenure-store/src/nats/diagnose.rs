@@ -28,7 +28,12 @@ pub(super) async fn examine(store: &NatsStore) -> Result<Vec<Finding>, StoreErro
     let replicas = info.cluster.map(|c| c.replicas).unwrap_or_default();
     let sync = match &store.client.cluster.settings.monitor {
         None => None,
-        Some(monitor) => Some(varz(monitor).await.map_err(|e| format!("{monitor}: {e}"))),
+        Some(monitor) => Some(varz(monitor).await.map_err(|e| {
+            format!(
+                "reading the monitoring port {monitor} failed: \
+            {e}"
+            )
+        })),
     };
     Ok(vec![
         Finding::ok("server version", format!("NATS {version}")),
@@ -83,10 +88,10 @@ fn direct(config: &StreamConfig) -> Finding {
     if config.allow_direct {
         Finding::ok(
             "reads",
-            "by the leader; direct gets are enabled but not used",
+            "answered by the leader; direct gets are enabled but not used",
         )
     } else {
-        Finding::ok("reads", "by the leader")
+        Finding::ok("reads", "answered by the leader")
     }
 }
 

@@ -82,8 +82,8 @@ impl About<'_> {
         }
         if refusal.is_no_stream() {
             return StoreError::denied(format!(
-                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; restore the bucket from a backup: the next \
-                 process that opens the store creates an empty one, which running nodes reject"
+                "NATS at {endpoint}: the bucket of {subject:?} no longer exists; restore the bucket from a backup \
+                 before any process opens the store and creates an empty one"
             ));
         }
         if refusal.is_too_large() {

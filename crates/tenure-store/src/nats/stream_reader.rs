@@ -158,7 +158,9 @@ impl StreamReader {
                 return Ok(None);
             };
             if number(LAST_CONSUMER).is_some_and(|last| last > self.count) {
-                return Err("messages from NATS were lost".to_owned());
+                return Err(
+                    "messages of the watch were lost between NATS and this process".to_owned(),
+                );
             }
             // One that waits for an answer has more to send.
             return Ok((!waits).then_some(ReadEvent::Idle(position)));
@@ -173,7 +175,7 @@ impl StreamReader {
             ));
         };
         if place.count != self.count + 1 {
-            return Err("messages from NATS were lost".to_owned());
+            return Err("messages of the watch were lost between NATS and this process".to_owned());
         }
         self.count = place.count;
         let headers = message.headers.iter().flat_map(|headers| headers.iter());

@@ -12,8 +12,8 @@ use super::connection::{Connection, ConnectionFactory};
 use crate::error::StoreError;
 
 /// What to do about it.
-pub(super) const WAY_OUT: &str = "a pooler in transaction or statement mode seems to serve the connection, so session settings \
-                                  and notifications are lost; connect to the server directly, or to a pool in session mode";
+pub(super) const WAY_OUT: &str = "the connection seems to go through a pooler in transaction or statement mode, which \
+    loses session settings; connect directly, or through a pool in session mode";
 
 /// How long an answer may take that a pool of one connection cannot give.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);

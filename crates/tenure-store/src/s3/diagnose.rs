@@ -40,13 +40,14 @@ fn conditions(store: &S3Store) -> Finding {
     let form = if manners.is_quoted() {
         "quoted"
     } else {
-        "bare"
+        "unquoted"
     };
     if !manners.was_raced() {
         return Finding::ok(
             "conditional writes",
             format!(
-                "ETags match {form}; concurrent writers were not tested by this check, but every node tests them at startup"
+                "the service compares {form} ETags; this check did not test concurrent writers, but every node tests \
+                 them at startup"
             ),
         );
     }
@@ -56,7 +57,9 @@ fn conditions(store: &S3Store) -> Finding {
     };
     Finding::ok(
         "conditional writes",
-        format!("one of the concurrent writers succeeded; ETags match {form}; {removal}"),
+        format!(
+            "exactly one of the concurrent writers succeeded; the service compares {form} ETags; {removal}"
+        ),
     )
 }
 

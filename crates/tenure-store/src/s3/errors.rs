@@ -88,7 +88,7 @@ impl RequestContext<'_> {
                 self.verb
             )),
             (408 | 500.., _) if answer.status != 501 => self.open(format!(
-                "S3 service {host} failed to {} ({code})",
+                "S3 service {host} failed to {} ({code}); retry later",
                 self.verb
             )),
             _ => StoreError::denied(format!(

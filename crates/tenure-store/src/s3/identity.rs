@@ -47,7 +47,7 @@ impl S3Store {
 
     fn missing(&self) -> StoreError {
         StoreError::denied(format!(
-            "there is no store at {}: object {:?} is missing in bucket {:?}; start a node or create a keyspace to create it, or \
+            "there is no store at {}: object {:?} is missing in bucket {:?}; start a node, create a keyspace, or \
              correct the store URL",
             self.info.url,
             self.names.own(NAME),

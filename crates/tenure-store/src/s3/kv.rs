@@ -134,7 +134,8 @@ impl S3Store {
     pub(super) async fn settle(&self, object: &str, body: &[u8]) -> Result<Arc<str>, StoreError> {
         let unknown = |reason: String| {
             StoreError::unknown(format!(
-                "S3 service {} was busy with another write of {object:?}, and the object does not show whether this write won: {reason}",
+                "S3 service {} was busy with another write of {object:?}, and whether this write succeeded is \
+                 unknown: {reason}",
                 self.client.site.settings.host
             ))
         };

@@ -64,7 +64,7 @@ pub(super) fn explain(
         _ if stage == WriteStage::Commit => {
             StoreError::unknown(format!("writing to database {path} failed: {e}"))
         }
-        _ => StoreError::unavailable(format!("database {path}: {e}")),
+        _ => StoreError::unavailable(format!("the request to database {path} failed: {e}")),
     }
 }
 

@@ -59,7 +59,7 @@ impl SqliteStore {
         match opening.await {
             Ok(opened) => opened,
             Err(e) => Err(StoreError::unavailable(format!(
-                "the task that opens the database failed: {e}"
+                "opening the database failed, because its background thread panicked: {e}"
             ))),
         }
     }
@@ -208,7 +208,7 @@ impl Store for SqliteStore {
         match subscribed.await {
             Ok(subscribed) => subscribed?.await,
             Err(e) => Err(StoreError::unavailable(format!(
-                "the task that starts the watch failed: {e}"
+                "starting the watch of the database failed, because its background thread panicked: {e}"
             ))),
         }
     }

@@ -120,8 +120,8 @@ fn refuse_network(path: &Path, probe: &Path) -> Result<(), StoreError> {
     match shared_kind(found.f_type as u32, mount_kind) {
         None => Ok(()),
         Some(kind) => Err(StoreError::denied(format!(
-            "database {} is on a network or shared file system ({kind}), where SQLite's locks do not hold; \
-             put it on a local disk, or use a store that has a server",
+            "database {} is on a network or shared file system ({kind}), where SQLite's locks do not work; use a \
+             local disk, or a store with a server",
             path.display()
         ))),
     }

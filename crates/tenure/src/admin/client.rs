@@ -114,7 +114,7 @@ impl AdminClient {
     /// Reads all records of the cluster at one instant.
     pub async fn snapshot(&self) -> Result<Snapshot, AdminError> {
         let prefix = keys::prefix(&self.cluster);
-        let listing = within("listing", self.store.list(&prefix)).await?;
+        let listing = within("listing records", self.store.list(&prefix)).await?;
         let identity = within("reading its identity", self.store.identity()).await?;
         Ok(Snapshot::new(
             &self.cluster,
@@ -195,7 +195,7 @@ impl AdminClient {
     ) -> Result<bool, AdminError> {
         let put = self.write(key, expect, record);
         let (path, value) = (put.key.clone(), put.value.clone());
-        match within("writing", self.store.put_if(put)).await {
+        match within("writing a record", self.store.put_if(put)).await {
             Ok(Put::Won(_)) => Ok(true),
             Ok(Put::Lost) => Ok(false),
             Err(error) => {
@@ -228,7 +228,7 @@ impl AdminClient {
     /// Deletes one version of a record. Returns `false` if the record has another version.
     pub(super) async fn delete(&self, key: &Key, version: Version) -> Result<bool, AdminError> {
         let delete = DeleteIf::new(key.path(&self.cluster), version.clone());
-        match within("deleting", self.store.delete_if(delete)).await {
+        match within("deleting records", self.store.delete_if(delete)).await {
             Ok(Delete::Won) => Ok(true),
             Ok(Delete::Lost) => Ok(false),
             Err(error) => {
@@ -248,7 +248,7 @@ impl AdminClient {
 
     /// Reads one key.
     pub(super) async fn get(&self, key: &Key) -> Result<Option<Entry>, AdminError> {
-        within("reading", self.store.get(&key.path(&self.cluster))).await
+        within("reading a record", self.store.get(&key.path(&self.cluster))).await
     }
 
     /// Reads the version of a key's value.

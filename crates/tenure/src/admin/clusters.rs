@@ -45,7 +45,7 @@ impl StoppedCluster {
 
 /// Returns the names of all clusters of a store, in order.
 pub async fn clusters(store: &dyn Store) -> Result<Vec<ClusterName>, AdminError> {
-    let listing = within("listing", store.list("")).await?;
+    let listing = within("listing records", store.list("")).await?;
     let all = listing.entries.iter();
     let mut names: Vec<ClusterName> = all.filter_map(|e| keys::cluster_of(&e.key)).collect();
     names.dedup();
@@ -117,7 +117,7 @@ impl AdminClient {
         let prefix = keys::prefix(&self.cluster);
         let mut deleted = 0;
         for _ in 0..DELETE_ATTEMPTS {
-            let listing = within("listing", self.store.list(&prefix)).await?;
+            let listing = within("listing records", self.store.list(&prefix)).await?;
             if listing.entries.is_empty() {
                 return Ok(deleted);
             }
@@ -127,7 +127,7 @@ impl AdminClient {
                 .map(|entry| DeleteIf::new(&entry.key, entry.version.clone()))
                 .collect();
             let call = async { Ok(self.store.delete_many(deletes).await) };
-            for answer in within("deleting", call).await? {
+            for answer in within("deleting records", call).await? {
                 deleted += usize::from(answer? == Delete::Won);
             }
         }

@@ -162,7 +162,7 @@ impl AdminClient {
             });
             if let Some((name, _)) = new {
                 return Err(AdminError::Raced(format!(
-                    "keyspace {name} appeared meanwhile"
+                    "keyspace {name} was created concurrently"
                 )));
             }
             let Some(seen) = snapshot.view.cluster.seen(&()) else {

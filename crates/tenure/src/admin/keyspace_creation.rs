@@ -178,8 +178,8 @@ impl AdminClient {
             // Every lease has expired meanwhile: the keyspace was lost, or its creator died.
             if !self.snapshot().await?.witnesses().is_empty() {
                 return Err(AdminError::Refused(format!(
-                    "keyspace {name} was lost while sessions that may own its shards are live; nodes that serve it write it \
-                     again after a ttl: start one, or run the command again when all sessions have ended"
+                    "the record of keyspace {name} is missing while nodes may own its shards; start a node that \
+                     serves the keyspace, or run the command again when all sessions have ended"
                 )));
             }
         }
@@ -321,8 +321,8 @@ fn check_leftovers(
     let refused = |text| Err(AdminError::Refused(text));
     match was {
         None if owned > 0 => refused(format!(
-            "the record of keyspace {name} is missing while {owned} of its shards are owned; nodes that serve it \
-             write it again after a ttl"
+            "the record of keyspace {name} is missing while {owned} of its shards are owned; nodes that serve the \
+             keyspace write the record again after a ttl"
         )),
         Some(_) if owned > 0 => refused(format!(
             "keyspace {name} was deleted, but {owned} of its shards are still owned; wait until their nodes have \

@@ -60,7 +60,9 @@ impl AdminClient {
             Ok(_) => Err(AdminError::Refused(format!(
                 "keyspace {name}: the record has the wrong type"
             ))),
-            Err(damage) => Err(AdminError::Refused(format!("keyspace {name}: {damage}"))),
+            Err(damage) => Err(AdminError::Refused(format!(
+                "keyspace {name}: {damage}; see `tenure status`"
+            ))),
         }
     }
 
@@ -112,8 +114,8 @@ impl AdminClient {
         let owned = snapshot.owned(name);
         if owned > 0 && owned_shards == OwnedShards::Refuse {
             return Err(AdminError::Refused(format!(
-                "{owned} shards of keyspace {name} are owned by sessions that may be live; stop its nodes first, or \
-                 pass --force: they then stop serving it immediately"
+                "{owned} shards of keyspace {name} are owned by sessions that may be live; stop their nodes first, or \
+                 pass --force"
             )));
         }
         Ok(KeyspaceDeletion {

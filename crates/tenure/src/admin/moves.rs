@@ -110,7 +110,7 @@ impl AdminClient {
             let moved = self.transition(snapshot, &seen.record, Transition::RequestMove { node });
             let record = moved.map_err(|_| {
                 AdminError::Refused(format!(
-                    "shard {id} cannot be moved in its present state; retry"
+                    "shard {id} cannot be moved in its current state (`tenure shard show {id}`); retry later"
                 ))
             })?;
             let expect = Expect::Version(seen.version.clone());
@@ -248,7 +248,7 @@ impl AdminClient {
             .await?;
         done.ok_or_else(|| {
             AdminError::TimedOut(format!(
-                "keyspace {name} is not balanced yet; its leader continues"
+                "keyspace {name} is not balanced yet; the leader continues to move shards"
             ))
         })
     }

@@ -55,13 +55,16 @@ impl RepairableRecord {
     pub fn consequence(&self) -> String {
         match self {
             Self::Keyspace(name) => format!(
-                "nodes that serve the keyspace write it again after a ttl; if none runs, use `tenure keyspace create {name}`"
+                "nodes that serve the keyspace write the record again after a ttl; if none runs, use `tenure keyspace \
+                 create {name}`"
             ),
             Self::Node(_) => {
-                "the node writes it again, immediately or at its next start".to_owned()
+                "the node writes the record again, immediately or at its next start".to_owned()
             }
-            Self::Cluster => "a running node writes it again from the records it knows".to_owned(),
-            Self::Leader => "the next process that needs it writes it again".to_owned(),
+            Self::Cluster => {
+                "a running node writes the record again from the records that it knows".to_owned()
+            }
+            Self::Leader => "the next process that needs the record writes it again".to_owned(),
         }
     }
 
@@ -94,7 +97,8 @@ impl FromStr for RepairableRecord {
                 "repair-record does not delete shard records; run `tenure shard repair {rest}`"
             ))),
             Some(("sessions", _)) => Err(AdminError::Invalid(
-                "nodes expire an unreadable session themselves after its ttl".to_owned(),
+                "session records need no repair: nodes expire an unreadable session after its ttl"
+                    .to_owned(),
             )),
             _ => Err(AdminError::Invalid(
                 "expected cluster, leader, keyspaces/NAME or nodes/NAME".to_owned(),
@@ -127,7 +131,7 @@ impl AdminClient {
             Ok(_) => None,
             Err(newer @ Damage::Newer(_)) => {
                 return Err(AdminError::Refused(format!(
-                    "{key}: {newer}; the record was not changed"
+                    "record {key}: {newer}; the record was not changed"
                 )));
             }
             Err(corrupt) => Some(corrupt.to_string()),
@@ -193,7 +197,7 @@ mod tests {
         assert_eq!(read("nodes/eu/n 1"), Ok(odd));
         let refused = |text: &str| read(text).unwrap_err().to_string();
         assert!(refused("shards/orders/1").contains("tenure shard repair orders/1"));
-        assert!(refused("sessions/00").contains("themselves"));
+        assert!(refused("sessions/00").contains("need no repair"));
         for bad in ["", "keyspaces", "keyspaces/", "clusters", "nodes"] {
             assert!(read(bad).is_err(), "{bad}");
         }

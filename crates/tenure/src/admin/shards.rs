@@ -171,7 +171,7 @@ impl AdminClient {
         match tokio::time::timeout(limit, deleting).await {
             Ok(done) => done.map(|()| work),
             Err(_) => Err(AdminError::TimedOut(format!(
-                "{} shards still have an owner that is draining them; they are deleted when it has finished",
+                "{} shards are still being drained by their owners; each is deleted when its owner has finished",
                 work.closing
             ))),
         }

@@ -207,9 +207,9 @@ impl Snapshot {
                 )))
             }
             Some(KeyState::Present(seen)) => Ok(seen),
-            Some(KeyState::Damaged { damage, .. }) => {
-                Err(AdminError::Refused(format!("keyspace {name}: {damage}")))
-            }
+            Some(KeyState::Damaged { damage, .. }) => Err(AdminError::Refused(format!(
+                "keyspace {name}: {damage}; see `tenure status`"
+            ))),
             Some(KeyState::Missing { .. }) | None => {
                 let names: Vec<_> = self.keyspace_names().map(KeyspaceName::as_str).collect();
                 let existing = match names.as_slice() {

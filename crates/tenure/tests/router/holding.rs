@@ -58,12 +58,18 @@ async fn more_than_the_limits_allow_is_refused_at_once() {
     let error = site.send(&router, &keys[0], 5).await.unwrap_err();
     assert_eq!(
         error,
-        full(&keys[0], "one shard may use half of the request limit")
+        full(
+            &keys[0],
+            "the shard already uses half of the request limit, the maximum for one shard"
+        )
     );
     let large = router.send("orders", &keys[1], 501, async |_| SendResult::Done(()));
     assert_eq!(
         large.await.unwrap_err(),
-        full(&keys[1], "one shard may use half of the byte limit")
+        full(
+            &keys[1],
+            "the shard would use more than half of the byte limit, the maximum for one shard"
+        )
     );
     let _rest: Vec<_> = (0..4).map(|n| site.begin(&router, &keys[1], n)).collect();
     tokio::time::sleep(ms(1)).await;

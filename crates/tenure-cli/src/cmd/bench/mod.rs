@@ -106,7 +106,8 @@ fn put_out(
     } else {
         print(&mut out)
     };
-    written.map_err(|e| Exit::failed(format!("cannot write the report: {e}")))?;
+    written
+        .map_err(|e| Exit::failed(format!("writing the report to standard output failed: {e}")))?;
     Ok(ExitCode::SUCCESS)
 }
 

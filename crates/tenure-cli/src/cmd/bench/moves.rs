@@ -22,7 +22,7 @@ use crate::config::duration;
 use crate::exit::Exit;
 use crate::table::{Table, WIDTH};
 
-/// Measure planned moves: pauses seen by clients, store writes, lookups, and two other orders of the steps
+/// Measure planned moves: pauses seen by clients, store writes, router lookups, and moves with other orders of steps
 ///
 /// Writes only to clusters with random names and deletes them at the end. Uses the store of the configuration only if
 /// --store names it.
@@ -40,22 +40,22 @@ pub(super) struct MovesBench {
     /// Assignment of the shards: leader, rendezvous or fair-share; repeatable
     #[arg(long, value_name = "MODE", default_values_t = [AssignedBy::Leader])]
     assigned_by: Vec<AssignedBy>,
-    /// Part to measure; repeatable; default: all
+    /// Part of the benchmark to run; repeatable; default: all
     #[arg(long, value_name = "PART", value_enum)]
     only: Vec<Part>,
     /// Simulated time to load a shard; repeatable
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_values = ["1ms", "10s"])]
     load: Vec<Duration>,
-    /// Number of times a node joins and leaves; loads of a second and more have one round
+    /// Number of times that a node joins and leaves; only once for each --load of 1s or more
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Number of shards for the measurement of pauses; about half of them move each time
+    /// Number of shards in the measurement of pauses; about half of them move when a node joins
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=1000))]
     shards: u32,
-    /// Number of routers for the count of writes; repeatable
+    /// Number of routers in the measurement of store writes; repeatable
     #[arg(long, value_name = "N", default_values_t = [1, 10, 50], value_parser = clap::value_parser!(u32).range(1..=200))]
     routers: Vec<u32>,
-    /// Number of shards for the measurement of lookups
+    /// Number of shards in the measurement of router lookups
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     lookups: u32,
     /// Write traces of the nodes and the router to this directory, for `tenure sim validate`
@@ -75,7 +75,7 @@ enum Part {
     Writes,
     /// Lookups of owners in a router
     Lookups,
-    /// Other orders of the steps, simulated
+    /// Moves with other orders of steps, simulated
     Orders,
 }
 

@@ -48,7 +48,9 @@ pub(super) fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
 }
 
 fn fail(problem: impl std::fmt::Debug) -> Exit {
-    Exit::failed(format!("cannot set up the benchmark: {problem:?}"))
+    Exit::failed(format!(
+        "setting up the planner benchmark failed: {problem:?}"
+    ))
 }
 
 fn node_name(i: u32) -> Result<NodeName, Exit> {

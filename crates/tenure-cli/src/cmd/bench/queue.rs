@@ -38,7 +38,7 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
     tenure bench queue --store 's3://bucket/bench?endpoint=http://127.0.0.1:9000' --tasks 2000 --idle 60s"
 )]
 pub(super) struct QueueBench {
-    /// Store; default: SQLite files
+    /// Store to measure; default: a new SQLite file for each case
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Number of workers that share the queue; repeat for one measurement per value; default: 1, 4, 16

@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Measure processor time per request and throughput of the router, compared with nginx
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Both forward all requests to one sidecar with the example application, over persistent connections, with one worker\n\
-    per processor. nginx is found in PATH or by --nginx; without it only the router is measured.\n\n\
+    after_help = "Router and nginx forward all requests to one sidecar of an example application, over persistent connections, with one\n\
+    worker per processor. nginx is found in PATH or by --nginx; without it only the router is measured.\n\n\
     Examples:\n  tenure bench router\n  tenure bench router --nginx /usr/sbin/nginx --time-ms 10000 --json"
 )]
 pub(super) struct RouterBench {
@@ -34,7 +34,7 @@ pub(super) struct RouterBench {
     /// Duration of each measurement, in milliseconds
     #[arg(long, default_value_t = 3000, value_name = "MS", value_parser = clap::value_parser!(u64).range(100..))]
     time_ms: u64,
-    /// Number of repetitions, alternating between both
+    /// Number of repetitions, alternating between router and nginx
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// nginx program to compare with
@@ -141,7 +141,7 @@ impl RouterBench {
             .replace("UPSTREAM;", &format!("{upstream};"));
         let path = dir.join("nginx.conf");
         std::fs::write(&path, config)
-            .map_err(|e| Exit::failed(format!("{}: {e}", path.display())))?;
+            .map_err(|e| Exit::failed(format!("file {} cannot be written: {e}", path.display())))?;
         let started = Command::new(&program)
             .arg("-p")
             .arg(dir)
@@ -156,7 +156,7 @@ impl RouterBench {
             Ok(child) => Nginx(child, at),
             Err(error) if self.nginx.is_some() => {
                 return Err(Exit::usage(format!(
-                    "--nginx {}: {error}",
+                    "--nginx {}: the program cannot be started: {error}",
                     program.display()
                 )));
             }

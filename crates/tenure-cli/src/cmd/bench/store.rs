@@ -152,7 +152,7 @@ impl Bed {
                  as sqlite:PATH"
             )));
         }
-        let opened = within("opening", tenure_store::open(&url)).await?;
+        let opened = within("opening the store", tenure_store::open(&url)).await?;
         let store = opened.map_err(bad_store)?;
         let name = format!("bench-{:08x}", random_id() as u32);
         Ok(Self {
@@ -174,14 +174,15 @@ impl Bed {
         {
             let mut left = true;
             for _ in 0..5 {
-                let listing = within("listing", self.store.list(&prefix(cluster))).await??;
+                let listing =
+                    within("listing records", self.store.list(&prefix(cluster))).await??;
                 left = !listing.entries.is_empty();
                 if !left {
                     break;
                 }
                 let entries = listing.entries.into_iter();
                 let deletes = entries.map(|e| DeleteIf::new(e.key, e.version)).collect();
-                for answer in within("deleting", self.store.delete_many(deletes)).await? {
+                for answer in within("deleting records", self.store.delete_many(deletes)).await? {
                     answer?;
                 }
             }

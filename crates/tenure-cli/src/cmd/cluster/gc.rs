@@ -83,7 +83,7 @@ impl Gc {
         }
         for line in swept.stale.iter().filter(|l| l.outcome == "failed") {
             let error = line.error.as_deref().unwrap_or_default();
-            eprintln!("error: {}: {error}", line.key);
+            eprintln!("error: cleanup of record {} failed: {error}", line.key);
         }
         Ok(match swept.failed {
             0 => ExitCode::SUCCESS,

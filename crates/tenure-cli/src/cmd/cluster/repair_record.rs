@@ -68,10 +68,10 @@ impl RepairRecord {
         let repaired = admin.repair_record(&inspection, deleted).await;
         match repaired.map_err(raced)? {
             RecordRepair::NotNeeded | RecordRepair::Deleted => {}
-            RecordRepair::WrittenByNode => eprintln!("a node has written it again"),
+            RecordRepair::WrittenByNode => eprintln!("a node has written the record again"),
             RecordRepair::Rebuilt => eprintln!(
-                "no running node knew its content: wrote it again from the other records; run `tenure keyspace \
-                 bump-generation --all` before any node starts"
+                "no running node knew the record, so it was written again from the other records; run `tenure \
+                 keyspace bump-generation --all` before any node starts"
             ),
         }
         Ok(true)

@@ -200,11 +200,15 @@ async fn take(lock: &mut PlainLock) -> io::Result<u64> {
 }
 
 fn text(name: &str) -> io::Result<String> {
-    std::env::var(name).map_err(|e| io::Error::other(format!("{name}: {e}")))
+    std::env::var(name)
+        .map_err(|e| io::Error::other(format!("environment variable {name} cannot be read: {e}")))
 }
 
 fn number(name: &str) -> io::Result<u64> {
     let text = text(name)?;
-    text.parse()
-        .map_err(|e| io::Error::other(format!("{name} is {text:?}: {e}")))
+    text.parse().map_err(|e| {
+        io::Error::other(format!(
+            "environment variable {name} is {text:?}, which is not a number: {e}"
+        ))
+    })
 }

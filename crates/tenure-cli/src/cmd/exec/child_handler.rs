@@ -109,7 +109,7 @@ impl Inner {
                 // Not the child's doing: the next one begins at once.
                 Ended::Stopped | Ended::WatchdogLost => continue,
                 Ended::Exited(code) if !self.starts_again(code) => {
-                    info!(%shard, code, "child exited, not restarted");
+                    info!(%shard, code, "child process exited, restart condition not met");
                     if troubled {
                         grant.report_trouble(None);
                     }
@@ -119,11 +119,11 @@ impl Inner {
                 Ended::Exited(_) | Ended::NotStarted(_) => backoff.after(boot_now().since(begun)),
             };
             let short_runs = backoff.short_lives();
-            warn!(%shard, short_runs, end = %ended, restart_in = ?wait, "child ended, restarting");
+            warn!(%shard, short_runs, end = %ended, restart_in = ?wait, "child process ended, restarting");
             if short_runs >= LOOP {
                 troubled = true;
                 grant.report_trouble(Some(&format!(
-                    "restarting in {wait:?} after {short_runs} crashes: {ended}"
+                    "the command restarts in {wait:?} after {short_runs} crashes: the last run {ended}"
                 )));
             }
             tokio::select! {

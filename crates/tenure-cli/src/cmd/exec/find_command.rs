@@ -26,7 +26,9 @@ fn locate(name: &OsStr, path: OsString) -> Result<PathBuf, Exit> {
     if given.components().count() > 1 || name.to_string_lossy().contains('/') {
         return match look(given) {
             Found::Runs => Ok(given.to_owned()),
-            Found::Directory => Err(Exit::usage(format!("command {given:?} is a directory"))),
+            Found::Directory => Err(Exit::usage(format!(
+                "command {given:?} is a directory; give the path of a program"
+            ))),
             Found::NotExecutable => Err(not_executable(given)),
             Found::Missing => Err(Exit::usage(format!(
                 "file {given:?} does not exist; give the path of a program"
@@ -52,7 +54,9 @@ fn locate(name: &OsStr, path: OsString) -> Result<PathBuf, Exit> {
 }
 
 fn not_executable(path: &Path) -> Exit {
-    Exit::usage(format!("command {path:?} is not executable; chmod +x it"))
+    Exit::usage(format!(
+        "command {path:?} is not executable; run `chmod +x` on the file"
+    ))
 }
 
 fn look(path: &Path) -> Found {

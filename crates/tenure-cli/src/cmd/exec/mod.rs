@@ -48,7 +48,7 @@ const ONE_WISH: Duration = Duration::from_millis(300);
     tenure exec --singleton nightly -- ./cron"
 )]
 pub(crate) struct ExecCommand {
-    /// Keyspace; created if it does not exist
+    /// Keyspace whose shards the command is run for; created if it does not exist
     #[arg(
         short = 'k',
         long,
@@ -57,7 +57,7 @@ pub(crate) struct ExecCommand {
         conflicts_with = "singleton"
     )]
     keyspace: Option<KeyspaceName>,
-    /// Number of shards
+    /// Number of shards of the keyspace; must match if the keyspace exists
     #[arg(long, value_name = "N", required_unless_present_any = ["singleton", "named"], conflicts_with = "singleton",
         value_parser = clap::value_parser!(u32).range(1..))]
     shards: Option<u32>,
@@ -73,7 +73,7 @@ pub(crate) struct ExecCommand {
     /// Restart a command that exited: always, only if its exit code is not 0, or never
     #[arg(long, value_enum, default_value = "always")]
     restart: RestartCondition,
-    /// Prefix each output line of the children with their shard
+    /// Prefix each output line of a child with its shard
     #[arg(long)]
     prefix: bool,
     /// Shadow mode: report in log and metrics what the node would do; own nothing and start no child
@@ -144,8 +144,12 @@ impl ExecCommand {
             Some(name) => name.to_owned(),
             None => data_dir::default_name(data.as_ref()),
         };
-        let supervisor = Supervisor::begin(command, self.prefix)
-            .map_err(|e| Exit::failed(format!("orphaned processes cannot be adopted: {e}")))?;
+        let supervisor = Supervisor::begin(command, self.prefix).map_err(|e| {
+            Exit::failed(format!(
+                "the process cannot become the parent of orphaned processes \
+                (PR_SET_CHILD_SUBREAPER): {e}"
+            ))
+        })?;
         let (hurry, hurried) = watch::channel(false);
         let (files, _temporary) = GrantFiles::open(data.as_ref().map(|d| d.path()))?;
         let ward = ChildHandler::new(

@@ -22,7 +22,7 @@ use crate::stdout;
     in use, and resources that check epochs would reject new owners or confuse them with old ones. Nodes detect\n\
     the restored store, stop serving and wait for this command. It raises the upper half of all future epochs;\n\
     shards are served again when nodes have claimed them.\n\
-    With --all the command also records this store as the store of the cluster, after it has raised all keyspaces.\n\
+    With --all the command then records this store as the store of the cluster, so that nodes accept it.\n\
     If a generation was raised after the backup was taken, pass it with --above: the part before the dot of the\n\
     highest epoch in logs or in protected resources.\n\n\
     Examples:\n  tenure keyspace bump-generation --all --yes\n  \
@@ -32,7 +32,7 @@ pub(crate) struct BumpGeneration {
     /// Keyspace name
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     name: Option<KeyspaceName>,
-    /// All keyspaces, including deleted ones, and the store itself
+    /// Raise all keyspaces, including deleted ones, and accept this store for the cluster
     #[arg(long)]
     all: bool,
     /// Raise the generation to a value greater than this one
@@ -101,7 +101,7 @@ impl BumpGeneration {
         };
         let bumped = admin.bump_all_generations(self.above, progress).await?;
         if bumped.store_accepted {
-            eprintln!("accepted this store for the cluster");
+            eprintln!("recorded this store as the store of the cluster");
         }
         let all = bumped.keyspaces.into_iter();
         let generations = all.map(|k| (k.name, k.generation)).collect();

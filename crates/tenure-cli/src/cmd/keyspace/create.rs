@@ -64,7 +64,7 @@ impl Create {
         let admin = connect::open_or_create(config).await?;
         let progress = |progress| match progress {
             CreationProgress::WaitingForCreator => {
-                eprintln!("keyspace {name} is known but has no record yet; waiting for its creator")
+                eprintln!("another process is creating keyspace {name}; waiting for its record")
             }
             CreationProgress::ShardsWritten { written, total } if total > REPORTED_FROM => {
                 eprintln!("{written} of {total} shards written");

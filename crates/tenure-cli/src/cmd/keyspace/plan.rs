@@ -17,7 +17,7 @@ use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Show the next plan, optionally under hypothetical changes
+/// Show the shard moves that the leader would plan next, optionally under hypothetical changes
 #[derive(Debug, Args)]
 #[command(
     after_help = "Shows moves with their reasons, and the balance before and after. The output is the final result: it ignores\n\

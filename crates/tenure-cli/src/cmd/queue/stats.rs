@@ -13,7 +13,8 @@ use crate::table::{Table, WIDTH};
 /// Count the tasks of a queue by state
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Counts index entries without reading tasks: a task that is changing its state may be counted in either.\n\n\
+    after_help = "Counts index entries without reading tasks: a task that is changing its state may be counted in the old or\n\
+    the new one.\n\n\
     Examples:\n  tenure queue stats mails\n  \
     tenure queue stats mails --json"
 )]

@@ -64,8 +64,8 @@ impl MoveCommand {
             .await?;
             if moved == MoveStatus::CalledOff {
                 return Err(Exit::failed(format!(
-                    "the move of shard {id} to {to} was aborted, and the shard did not move; the log of {to} has the reason; \
-                     run the command again to retry"
+                    "the move of shard {id} to {to} was aborted; check the log of {to} for the reason, then run the \
+                     command again"
                 )));
             }
             done = Some(true);

@@ -14,12 +14,12 @@ use crate::connect;
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Repair a shard whose record is corrupt, missing or quarantined
+/// Repair a shard that is quarantined, or whose record is corrupt or missing
 #[derive(Debug, Args)]
 #[command(
     after_help = "A corrupt or missing record is written again at a new generation, after the longest ttl of the cluster. No node\n\
-    claims the shard before every live session has disclaimed it. A quarantined shard may be claimed again. A\n\
-    record of a newer format is not changed. `tenure cluster repair-record` repairs other records.\n\n\
+    claims the shard before every live session has confirmed not to own it. A quarantined shard may be claimed\n\
+    again. A record of a newer format is not changed. `tenure cluster repair-record` repairs other records.\n\n\
     Examples:\n  tenure shard repair orders/17 --dry-run\n  tenure shard repair orders/17 --yes"
 )]
 pub(crate) struct Repair {
@@ -77,7 +77,9 @@ impl Repair {
                 Some("corrupt")
             }
             ShardProblem::Missing => {
-                eprintln!("shard {id} has no record; nodes that serve the keyspace write it again");
+                eprintln!(
+                    "shard {id} has no record; nodes that serve the keyspace write the record again"
+                );
                 Some("missing")
             }
         }

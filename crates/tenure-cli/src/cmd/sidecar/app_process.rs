@@ -22,8 +22,12 @@ pub(super) struct AppProcess {
 
 impl AppProcess {
     pub(super) fn begin(command: Vec<OsString>) -> Result<Self, Exit> {
-        let supervisor = Supervisor::begin(command, false)
-            .map_err(|e| Exit::failed(format!("orphaned processes cannot be adopted: {e}")))?;
+        let supervisor = Supervisor::begin(command, false).map_err(|e| {
+            Exit::failed(format!(
+                "the process cannot become the parent of orphaned processes \
+                (PR_SET_CHILD_SUBREAPER): {e}"
+            ))
+        })?;
         let (end, ended) = oneshot::channel();
         let living = tokio::spawn(live(supervisor.clone(), ended));
         Ok(Self {

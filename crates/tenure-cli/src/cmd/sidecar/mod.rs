@@ -66,7 +66,7 @@ pub(crate) struct SidecarCommand {
     /// Timeout of each hook except load
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     hook_timeout: Duration,
-    /// Number of shards; the keyspace is created if it does not exist
+    /// Number of shards of the keyspace, which is created if it does not exist; must match if it exists
     #[arg(long, value_name = "N", required_unless_present = "named",
         value_parser = clap::value_parser!(u32).range(1..))]
     shards: Option<u32>,

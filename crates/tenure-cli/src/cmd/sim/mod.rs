@@ -34,14 +34,14 @@ enum Action {
     Model(model::Model),
 }
 
-/// Replay one seed and print its events
+/// Simulate the cluster of one seed again and print its events
 #[derive(Debug, Args)]
 #[command(after_help = "Exits with 1 if the seed violates an invariant.\n\n\
     Examples:\n  tenure sim replay 4711\n  tenure sim replay 4711 --shrink")]
 struct Replay {
     /// Seed to replay
     seed: u64,
-    /// Remove the faults that the failure does not need
+    /// Leave out injected faults as long as the invariant violation still occurs
     #[arg(long)]
     shrink: bool,
 }

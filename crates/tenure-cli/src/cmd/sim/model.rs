@@ -15,15 +15,16 @@ use crate::table::{Table, WIDTH};
 /// Explore every state of small clusters and report invariant violations
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --scope, explores the scopes of the daily tests. Exits with 1 if an invariant is violated or an expected event\n\
+    after_help = "A scope is a small cluster and the faults that may occur in it. Without --scope and --all, explores only the\n\
+    scopes that finish quickly. Exits with 1 if an invariant is violated or an expected event\n\
     never occurs, and prints the shortest path to a violation. docs/model.md lists the bounds of each scope.\n\n\
     Examples:\n  tenure sim model --list\n  tenure sim model\n  tenure sim model --scope crash --threads 2 --json"
 )]
 pub(crate) struct Model {
-    /// Scope to explore; repeatable
+    /// Scope (small cluster with certain faults) to explore; repeatable
     #[arg(long, value_name = "NAME")]
     scope: Vec<String>,
-    /// Explore all scopes; large ones take minutes and gigabytes of memory
+    /// Explore all scopes, also those that take minutes and gigabytes of memory
     #[arg(long, conflicts_with = "scope")]
     all: bool,
     /// List the scopes without exploring them
@@ -65,7 +66,7 @@ impl Model {
         let checking = tokio::task::spawn_blocking(move || self.explore(&scopes));
         let summary = checking
             .await
-            .map_err(|e| Exit::failed(format!("the model checker failed: {e}")))?;
+            .map_err(|e| Exit::failed(format!("a thread of the model checker panicked: {e}")))?;
         if json {
             stdout::json(&summary);
         } else {

@@ -24,7 +24,7 @@ const DESCRIBED: usize = 10;
 /// The exit code of a run that was interrupted, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Run many seeds and report invariant violations
+/// Simulate many clusters under random faults, one per seed, and report invariant violations
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exits with 1 if a seed violates an invariant, with 130 if interrupted. Ctrl-C prints the results so far.\n\
@@ -83,7 +83,7 @@ impl Run {
         let running = tokio::task::spawn_blocking(move || self.all(&interrupted));
         let total = running
             .await
-            .map_err(|e| Exit::failed(format!("the simulator failed: {e}")))??;
+            .map_err(|e| Exit::failed(format!("a thread of the simulator panicked: {e}")))??;
         if json {
             stdout::json(&total);
         } else {

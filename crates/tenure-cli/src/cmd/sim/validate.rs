@@ -10,7 +10,7 @@ use tenure_sim::validate::{ValidationReport, validate};
 use crate::exit::Exit;
 use crate::stdout;
 
-/// Replay and check the traces of nodes (`--trace`)
+/// Check traces that nodes wrote with `--trace`, by replaying them
 #[derive(Debug, Args)]
 #[command(
     after_help = "Pass the traces of all nodes of a cluster together to compare them with each other.\n\

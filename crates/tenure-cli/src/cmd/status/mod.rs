@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
     troubled     served, but its application reports a problem (in JSON: serving, with trouble)\n  \
     loading      the owner loads the shard\n  \
     free         no node owns the shard\n  \
-    restored     the record was lost and written again; claimed after every live session has disclaimed it\n  \
+    restored     the record was lost and written again; claimed when every live session has confirmed not to own it\n  \
     warming      move: the target loads the shard while the owner serves it\n  \
     freezing     move: the owner finishes running requests\n  \
     sealed       move: the owner has stopped, the target takes the shard\n  \
@@ -116,7 +116,9 @@ impl StatusCommand {
             tokio::time::sleep(self.interval).await;
             if changes.is_none() {
                 let prefix = keys::prefix(admin.cluster());
-                changes = match within("watching", admin.store().watch(&prefix, revision)).await {
+                changes = match within("starting a watch", admin.store().watch(&prefix, revision))
+                    .await
+                {
                     Ok(Ok(watch)) => Some(watch),
                     Ok(Err(e)) => complain(&e),
                     Err(e) => complain(&e),

@@ -93,7 +93,8 @@ fn cluster(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             "missing",
             &Key::Cluster,
             "the cluster record is missing",
-            "a running node writes it again; if none runs, run tenure keyspace bump-generation --all before starting one",
+            "a running node writes the record again; if none runs, run tenure keyspace bump-generation --all before \
+             starting one",
         ));
     }
 }
@@ -123,8 +124,8 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "none of its shards are served: run tenure cluster repair-record keyspaces/{name}; nodes that serve it write it \
-                 again at a higher generation"
+                "no shard of keyspace {name} is served: run tenure cluster repair-record keyspaces/{name}; nodes that \
+                 serve the keyspace write the record again at a higher generation"
             )
         },
     );
@@ -134,7 +135,8 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |name| {
             format!(
-                "run tenure cluster repair-record nodes/{name}; the node writes it again, immediately or at its next start"
+                "run tenure cluster repair-record nodes/{name}; the node writes the record again, immediately or at \
+                 its next start"
             )
         },
     );
@@ -142,7 +144,10 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         &view.sessions,
         |id| Key::Session(*id),
         problems,
-        |_| "its node stops serving; other nodes expire the session after its ttl".to_owned(),
+        |_| {
+            "the session's node stops serving; other nodes expire the session after its ttl"
+                .to_owned()
+        },
     );
     each(
         &view.shards,
@@ -150,8 +155,8 @@ fn damaged(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
         problems,
         |id| {
             format!(
-                "nodes that serve the keyspace write it again after the longest ttl; if none runs, run \
-                 tenure shard repair {id}"
+                "nodes that serve the keyspace write the record again after the longest ttl; if none runs, run tenure \
+                 shard repair {id}"
             )
         },
     );
@@ -191,7 +196,8 @@ fn missing_keyspaces(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
                 "missing",
                 &Key::Keyspace(name.clone()),
                 "the keyspace record is missing: the keyspace is being created, or the record was lost",
-                "nodes that serve it write it again after a ttl; if none runs, run tenure keyspace create",
+                "nodes that serve the keyspace write the record again after a ttl; if none runs, run tenure keyspace \
+                 create",
             ));
         }
     }
@@ -210,7 +216,8 @@ fn shards(snapshot: &Snapshot, name: &KeyspaceName, problems: &mut Vec<Problem>)
                     "missing",
                     &key,
                     "the shard record is missing",
-                    format!("nodes that serve the keyspace write it again after a ttl; if none runs, run tenure shard repair {id}"),
+                    format!("nodes that serve the keyspace write the record again after a ttl; if none runs, run \
+                        tenure shard repair {id}"),
                 ));
             }
             Some(KeyState::Present(seen)) => {
@@ -341,8 +348,9 @@ fn sessions(snapshot: &Snapshot, problems: &mut Vec<Problem>) {
             SessionState::Missing => problems.push(problem(
                 "missing",
                 &key,
-                "a node or shard refers to this session, but its record is missing, which does not prove that the session has ended",
-                "its node stops serving; other nodes expire the session after its ttl",
+                "a node or shard refers to this session, but the session's record is missing, which does not prove \
+                 that it has ended",
+                "the session's node stops serving; other nodes expire the session after its ttl",
             )),
             SessionState::Overdue(_) => {
                 let node = snapshot.view.sessions.get(&session).map(|s| s.node.to_string());

@@ -84,9 +84,9 @@ impl StoreCommand {
 
 async fn open(url: &str, create: bool) -> Result<Result<Arc<dyn Store>, StoreError>, Exit> {
     if create {
-        return within("opening", tenure_store::open(url)).await;
+        return within("opening the store", tenure_store::open(url)).await;
     }
-    within("opening", tenure_store::open_existing(url)).await
+    within("opening the store", tenure_store::open_existing(url)).await
 }
 
 fn unreachable(e: &StoreError) -> Finding {

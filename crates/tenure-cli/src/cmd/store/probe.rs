@@ -66,7 +66,7 @@ impl Probe {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let begun = Instant::now();
-            if let Err(e) = within("reading", self.store.get(&self.key)).await? {
+            if let Err(e) = within("reading a record", self.store.get(&self.key)).await? {
                 report.add(refused("read", &e));
                 return Ok(());
             }
@@ -124,7 +124,7 @@ impl Probe {
     }
 
     async fn list(&self, report: &mut Report) -> Result<Option<Revision>, Exit> {
-        let listed = within("listing", self.store.list(PREFIX)).await?;
+        let listed = within("listing records", self.store.list(PREFIX)).await?;
         Ok(match listed {
             Ok(listing) => {
                 let left = listing.entries.len();
@@ -146,7 +146,7 @@ impl Probe {
     }
 
     async fn watch(&self, report: &mut Report, from: Revision) -> Result<Option<Watch>, Exit> {
-        let watch = within("watching", self.store.watch(PREFIX, from)).await?;
+        let watch = within("starting a watch", self.store.watch(PREFIX, from)).await?;
         Ok(match watch {
             Ok(watch) => Some(watch),
             Err(e) => {
@@ -177,23 +177,25 @@ impl Probe {
 
     async fn create(&self, report: &mut Report) -> Result<Option<Version>, Exit> {
         let put = PutIf::create(&self.key, *b"{}");
-        Ok(match within("writing", self.store.put_if(put)).await? {
-            Ok(Put::Won(version)) => {
-                report.add(Finding::ok("create", "allowed"));
-                Some(version)
-            }
-            Ok(Put::Lost) => {
-                report.add(broken(
-                    "create",
-                    "the creation of a missing key was rejected",
-                ));
-                None
-            }
-            Err(e) => {
-                report.add(refused("create", &e));
-                None
-            }
-        })
+        Ok(
+            match within("writing a record", self.store.put_if(put)).await? {
+                Ok(Put::Won(version)) => {
+                    report.add(Finding::ok("create", "allowed"));
+                    Some(version)
+                }
+                Ok(Put::Lost) => {
+                    report.add(broken(
+                        "create",
+                        "the creation of a missing key was rejected",
+                    ));
+                    None
+                }
+                Err(e) => {
+                    report.add(refused("create", &e));
+                    None
+                }
+            },
+        )
     }
 
     async fn update(&self, report: &mut Report, version: Version) -> Result<Version, Exit> {
@@ -203,7 +205,7 @@ impl Probe {
             let value = format!("{{\"round\":{n}}}").into_bytes();
             let put = PutIf::update(&self.key, value, version.clone());
             let begun = Instant::now();
-            match within("writing", self.store.put_if(put)).await? {
+            match within("writing a record", self.store.put_if(put)).await? {
                 Ok(Put::Won(newer)) => version = newer,
                 Ok(Put::Lost) => {
                     report.add(broken(
@@ -226,13 +228,13 @@ impl Probe {
     /// A write on an outdated condition must lose: everything hangs on that.
     async fn stale(&self, report: &mut Report, present: &Version) -> Result<(), Exit> {
         let create = PutIf::create(&self.key, *b"{}");
-        let outdated = within("writing", self.store.put_if(create)).await?;
+        let outdated = within("writing a record", self.store.put_if(create)).await?;
         let late = match present {
             Version::Number(n) => Version::Number(n.wrapping_sub(1)),
             Version::Text(_) => Version::Text("outdated".into()),
         };
         let update = PutIf::update(&self.key, *b"{}", late);
-        let late = within("writing", self.store.put_if(update)).await?;
+        let late = within("writing a record", self.store.put_if(update)).await?;
         report.add(match (outdated, late) {
             (Ok(Put::Lost), Ok(Put::Lost)) => {
                 Finding::ok("conditions", "outdated writes are rejected")
@@ -269,7 +271,7 @@ impl Probe {
     async fn delete(&self, report: &mut Report, version: Version) -> Result<(), Exit> {
         let delete = DeleteIf::new(&self.key, version);
         report.add(
-            match within("deleting", self.store.delete_if(delete)).await? {
+            match within("deleting records", self.store.delete_if(delete)).await? {
                 Ok(Delete::Won) => Finding::ok("delete", "allowed"),
                 Ok(Delete::Lost) => {
                     broken("delete", "the deletion of the current version was rejected")

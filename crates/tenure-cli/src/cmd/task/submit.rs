@@ -227,7 +227,10 @@ impl SubmitCommand {
         eprintln!("queue {}: {done} tasks submitted", queue.name());
         match failed {
             0 => Ok(ExitCode::SUCCESS),
-            failed => Err(Exit::failed(format!("{failed} tasks not submitted"))),
+            failed => Err(Exit::failed(format!(
+                "{failed} tasks were not submitted; each is listed above with its \
+                reason"
+            ))),
         }
     }
 

@@ -53,7 +53,7 @@ pub(in crate::cmd) fn payload_of(
     if let Some(base64) = &base64 {
         STANDARD
             .decode(base64)
-            .map_err(|e| format!("base64: {e}"))?;
+            .map_err(|e| format!("the field base64 is invalid: {e}"))?;
     }
     Ok(match (json, text, base64, reference) {
         (_, Some(text), _, _) => Payload::Text(text),

@@ -131,7 +131,10 @@ impl Handler for Counters {
             .await?
         {
             true => Ok(epoch.wrapping_mul(KEYS)),
-            false => Err(format!("the resource has seen a newer epoch than {epoch}").into()),
+            false => Err(format!(
+                "the database has seen a newer epoch than {epoch}, so another node owns the shard"
+            )
+            .into()),
         }
     }
 
@@ -182,7 +185,12 @@ struct Writer(Arc<Mutex<mpsc::Sender<Task>>>);
 
 impl Writer {
     fn begin(work: &std::path::Path) -> Result<Self, Exit> {
-        let trouble = |e: rusqlite::Error| Exit::failed(format!("{}: {e}", work.display()));
+        let trouble = |e: rusqlite::Error| {
+            Exit::failed(format!(
+                "database {} of the workload cannot be used: {e}",
+                work.display()
+            ))
+        };
         let mut fenced = FencedCounters::open(work).map_err(trouble)?;
         let (sender, tasks) = mpsc::channel();
         thread::spawn(move || {
@@ -190,7 +198,9 @@ impl Writer {
                 thread::sleep(GATHER);
                 let batch = std::iter::once(first).chain(tasks.try_iter()).collect();
                 if let Err(error) = write(&mut fenced, batch) {
-                    tell(&NodeReport::Trouble(format!("changes were lost: {error}")));
+                    tell(&NodeReport::Trouble(format!(
+                        "counter changes are lost, because writing them to the database failed: {error}"
+                    )));
                 }
             }
         });
@@ -275,7 +285,7 @@ fn news_of(note: &NodeEvent) -> Option<NodeReport> {
             Some(NodeReport::Lease(format!("session ended ({reason})")))
         }
         NodeEvent::ClockJump { gap } => Some(NodeReport::Lease(format!(
-            "was not scheduled for {gap:.1?}"
+            "the process did not run for {gap:.1?}"
         ))),
         _ => None,
     }

@@ -154,7 +154,7 @@ impl std::fmt::Display for JournalAudit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "journal: {} changes, {} after a newer epoch, {} counters that do not match",
+            "journal: {} changes, {} of them after a newer epoch, {} counters that differ from the journal",
             self.changes, self.stale, self.wrong
         )
     }

@@ -214,7 +214,7 @@ impl UpCommand {
                 biased;
                 () = signals.any() => return Ok(None),
                 started = seat.start(site, is_router) => {
-                    started.map_err(|e| Exit::failed(format!("{}: {e}", seat.name)))??
+                    started.map_err(|e| Exit::failed(format!("starting {} failed: {e}", seat.name)))??
                 }
             };
             seat.address = is_router.then_some(proc.address);

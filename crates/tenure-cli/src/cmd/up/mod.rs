@@ -85,12 +85,22 @@ impl UpCommand {
             }
         };
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::path::absolute(&dir));
-        let dir = made.map_err(|e| Exit::usage(format!("--data-dir {}: {e}", dir.display())))?;
+        let dir = made.map_err(|e| {
+            Exit::usage(format!(
+                "--data-dir {}: the directory cannot be created: {e}",
+                dir.display()
+            ))
+        })?;
         let trace = match &self.trace {
             None => None,
             Some(dir) => {
                 let made = std::fs::create_dir_all(dir).and_then(|()| std::path::absolute(dir));
-                Some(made.map_err(|e| Exit::usage(format!("--trace {}: {e}", dir.display())))?)
+                Some(made.map_err(|e| {
+                    Exit::usage(format!(
+                        "--trace {}: the directory cannot be created: {e}",
+                        dir.display()
+                    ))
+                })?)
             }
         };
         if !self.library {

@@ -45,7 +45,11 @@ impl ProgramSpawner {
                 std::thread::park();
             }
         });
-        begun.map_err(|e| Exit::failed(format!("no thread can be started: {e}")))?;
+        begun.map_err(|e| {
+            Exit::failed(format!(
+                "the thread that starts programs cannot be started: {e}"
+            ))
+        })?;
         Ok(Self(sender))
     }
 

@@ -96,7 +96,8 @@ impl Shards {
         if served_for >= retry_max {
             slot.attempts = 0;
         }
-        slot.last_error = error.unwrap_or_else(|| "the loop returned".to_owned());
+        slot.last_error = error
+            .unwrap_or_else(|| "the handler's loop returned while the shard was served".to_owned());
         self.close(
             cx,
             &id,

@@ -144,7 +144,7 @@ fn stays_cancels_and_problems_are_part_of_the_report() {
         "{text}"
     );
     assert!(
-        text.contains("stay: all nodes that accept shards are at capacity"),
+        text.contains("stay, each because all nodes that accept shards are at capacity"),
         "{text}"
     );
     assert!(

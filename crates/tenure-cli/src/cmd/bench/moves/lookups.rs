@@ -106,7 +106,12 @@ async fn multiply(store: &dyn Store, shards: u32) -> Result<(), Exit> {
     let read = async |key: Key| -> Result<Vec<u8>, Exit> {
         let entry = store.get(&key.path(&cluster)).await?;
         Ok(entry
-            .ok_or_else(|| Exit::failed("a record of the benchmark is missing"))?
+            .ok_or_else(|| {
+                Exit::failed(
+                    "a record that the benchmark wrote is missing in its store; another process \
+                deleted it; run the benchmark again",
+                )
+            })?
             .value
             .to_vec())
     };

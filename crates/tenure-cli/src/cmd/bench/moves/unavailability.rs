@@ -79,7 +79,7 @@ struct Blackout {
 
 pub(super) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Exit> {
     let shared = !url.starts_with("memory:");
-    let opened = within("opening", tenure_store::open(&url)).await?;
+    let opened = within("opening the store", tenure_store::open(&url)).await?;
     let store = opened.map_err(bad_store)?;
     let info = store.info();
     let mut measured = Store {
@@ -190,7 +190,10 @@ async fn bare_puts(
     for _ in 0..=PUTS {
         let begun = Instant::now();
         let Put::Won(version) = store.put_if(put).await? else {
-            return Err(Exit::failed(format!("another process writes to {key}")));
+            return Err(Exit::failed(format!(
+                "another process writes to key {key} of the benchmark; stop that process, \
+                or use another store"
+            )));
         };
         took.push(begun.elapsed());
         put = PutIf::update(key.clone(), vec![b'x'; 400], version);
@@ -205,13 +208,13 @@ pub(super) async fn clean(
     cluster: &ClusterName,
 ) -> Result<(), Exit> {
     for _ in 0..5 {
-        let listing = within("listing", store.list(&prefix(cluster))).await??;
+        let listing = within("listing records", store.list(&prefix(cluster))).await??;
         if listing.entries.is_empty() {
             return Ok(());
         }
         let entries = listing.entries.into_iter();
         let deletes = entries.map(|e| DeleteIf::new(e.key, e.version)).collect();
-        for answer in within("deleting", store.delete_many(deletes)).await? {
+        for answer in within("deleting records", store.delete_many(deletes)).await? {
             answer?;
         }
     }

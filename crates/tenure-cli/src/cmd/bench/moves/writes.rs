@@ -70,7 +70,7 @@ struct Stage {
 
 pub(super) async fn count(url: &str, mode: AssignedBy, routers: u32) -> Result<Writes, Exit> {
     eprintln!("counting writes on {url}, assigned by {mode}, with {routers} routers …");
-    let opened = within("opening", tenure_store::open(url)).await?;
+    let opened = within("opening the store", tenure_store::open(url)).await?;
     let stage = Stage {
         store: opened.map_err(bad_store)?,
         cluster: ClusterName::new(format!("bench-{:08x}", random_id() as u32))?,
@@ -211,7 +211,7 @@ async fn settled(stage: &Stage, nodes: usize) -> Result<Books, Exit> {
         }
         if begun.elapsed() > TIMEOUT {
             return Err(Exit::failed(format!(
-                "{nodes} nodes did not balance {SHARDS} shards within {TIMEOUT:?}"
+                "{nodes} nodes did not balance {SHARDS} shards within {TIMEOUT:?}; run the benchmark again"
             )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -52,7 +52,7 @@ pub(super) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
         list.push(took);
         let entries = listing?.entries.into_iter();
         let deletes = entries.map(|e| DeleteIf::new(e.key, e.version)).collect();
-        for answer in within("deleting", store.delete_many(deletes)).await? {
+        for answer in within("deleting records", store.delete_many(deletes)).await? {
             answer?;
         }
     }
@@ -98,7 +98,7 @@ fn value() -> Arc<[u8]> {
 /// How many microseconds a call took, and its answer.
 pub(super) async fn timed<T>(call: impl Future<Output = T>) -> Result<(f64, T), Exit> {
     let begun = Instant::now();
-    let answer = within("measuring", call).await?;
+    let answer = within("measuring a request", call).await?;
     Ok((micros(begun.elapsed()), answer))
 }
 
@@ -127,10 +127,12 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) async fn begin(bed: &Bed) -> Result<Self, Exit> {
         let under = format!("{}watched-{:08x}/", prefix(&bed.bare), random_id() as u32);
-        let from = within("listing", bed.store.list(&under)).await??.revision;
+        let from = within("listing records", bed.store.list(&under))
+            .await??
+            .revision;
         Ok(Self {
             store: bed.store.clone(),
-            watch: within("watching", bed.store.watch(&under, from)).await??,
+            watch: within("starting a watch", bed.store.watch(&under, from)).await??,
             under,
             n: 0,
         })
@@ -180,7 +182,7 @@ impl Leased {
 
     async fn attach(store: &dyn Store, id: LeaseId, key: String) -> Result<Self, Exit> {
         let put = PutIf::create(&key, value()).under(Some(id));
-        won(within("writing", store.put_if(put)).await??)?;
+        won(within("writing a record", store.put_if(put)).await??)?;
         Ok(Self { id, key })
     }
 

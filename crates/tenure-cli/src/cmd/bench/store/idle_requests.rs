@@ -69,7 +69,13 @@ pub(super) async fn measure(
         revision_moved: 0,
     };
     let mut looks = Vec::new();
-    let revision = || async { Ok::<_, Exit>(within("asking", bed.store.revision()).await??.0) };
+    let revision = || async {
+        Ok::<_, Exit>(
+            within("reading the revision of the store", bed.store.revision())
+                .await??
+                .0,
+        )
+    };
     let first = revision().await?;
     for _ in 0..repeat.min(LOOKS) {
         let (before, renewals) = (observer.snapshot(), renewed(&nodes));

@@ -96,7 +96,7 @@ async fn claim(bed: &Bed, node: &Node, mode: AssignedBy, n: u32) -> Result<Claim
     let mut notes = node.events();
     tokio::time::sleep(CALM).await;
     let begun = Instant::now();
-    won(within("writing", bed.store.put_if(put)).await??)?;
+    won(within("writing a record", bed.store.put_if(put)).await??)?;
     let seen = tokio::task::block_in_place(|| {
         while node.owner(&shard).is_none() && begun.elapsed() < CALL_TIMEOUT {
             std::thread::sleep(LOOK);
@@ -156,16 +156,20 @@ impl Bare {
             return Ok(Self::Lease(Leased::grant(store, leases, key).await?));
         }
         let sessions = format!("{}sessions/", prefix(&bed.busy));
-        let sessions = within("listing", store.list(&sessions)).await??.entries;
-        let session = sessions
-            .into_iter()
-            .next()
-            .ok_or_else(|| Exit::failed("the session of the node is missing in the store"))?;
+        let sessions = within("listing records", store.list(&sessions))
+            .await??
+            .entries;
+        let session = sessions.into_iter().next().ok_or_else(|| {
+            Exit::failed(
+                "the session record of the benchmark's node is missing in the store; another \
+                process deleted it; run the benchmark again",
+            )
+        })?;
         let put = PutIf::create(&key, session.value.clone());
         Ok(Self::Swap {
             key,
             value: session.value,
-            version: won(within("writing", store.put_if(put)).await??)?,
+            version: won(within("writing a record", store.put_if(put)).await??)?,
         })
     }
 
@@ -184,7 +188,10 @@ impl Bare {
             }
             Self::Lease(leased) => {
                 let leases = store.leases().ok_or_else(|| {
-                    Exit::failed("the store has no leases any more; it was replaced during the run")
+                    Exit::failed(
+                        "the store supports no leases any more, because it was replaced during the \
+                        benchmark; run it again",
+                    )
                 })?;
                 leased.keep_alive(leases).await
             }
@@ -205,7 +212,12 @@ async fn heard<T>(
                 }
             }
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return Err(Exit::failed("the node stopped during the run")),
+            Err(RecvError::Closed) => {
+                return Err(Exit::failed(
+                    "the benchmark's node stopped during the run; run the \
+                benchmark again",
+                ));
+            }
         }
     }
 }

@@ -111,7 +111,7 @@ pub(super) async fn measure(bed: &Bed) -> Result<Option<Costs>, Exit> {
         return Ok(None);
     }
     let ttl = bed.store.info().default_ttl;
-    let poll = within("opening", S3Store::open_existing(&bed.url))
+    let poll = within("opening the store", S3Store::open_existing(&bed.url))
         .await??
         .poll_interval();
     let mut costs = Costs {
@@ -170,7 +170,7 @@ async fn run_nodes(
     eprintln!("counting the requests of {count} × {shards} …");
     let (mut stores, mut starting) = (Vec::new(), JoinSet::new());
     for n in 1..=count {
-        let store = Arc::new(within("opening", S3Store::open(&url)).await??);
+        let store = Arc::new(within("opening the store", S3Store::open(&url)).await??);
         stores.push(store.clone());
         let builder = Node::builder("", cluster.as_str())
             .store(store)
@@ -198,7 +198,7 @@ async fn run_nodes(
 
 /// What others do: each shard has a lease of its own, and every lease is renewed. Writes per minute at this ttl.
 async fn lease_per_shard(bed: &Bed, told_ttl: Duration) -> Result<f64, Exit> {
-    let store = within("opening", S3Store::open_existing(&bed.url)).await??;
+    let store = within("opening the store", S3Store::open_existing(&bed.url)).await??;
     let ttl = Duration::from_secs(3);
     let key = |n: u32| format!("{}leases/{n}", prefix(&bed.bare));
     let mut versions = Vec::new();

@@ -33,7 +33,9 @@ pub(super) async fn answer(queue: &Queue, order: Operation) -> Result<Value, Wir
         Operation::Stats {} => Ok(json!(queue.stats().await?)),
         order => Err(WireError::new(
             "invalid",
-            format!("{order:?} is not a request; send this message only for a running task"),
+            format!(
+                "{order:?} is not valid as a request; send this message only for a task that is running"
+            ),
         )),
     }
 }

@@ -211,16 +211,18 @@ impl Play {
         let b = self.cast.node("b").await?;
         self.common
             .nodes(|nodes| nodes.insert("b".to_owned(), b.clone()));
-        self.calm("b has its share", |owner| owner == "b").await?;
+        self.calm("node b owns its share of the shards", |owner| owner == "b")
+            .await?;
         b.stop().await.map_err(failed)?;
-        self.calm("a has everything", |owner| owner == "a").await?;
+        self.calm("node a owns every shard", |owner| owner == "a")
+            .await?;
         Ok(self.common.board(|b| std::mem::take(&mut b.pauses)))
     }
 
     /// Waits until nothing moves and `some` shard is as it should be; all of them if they are a's.
     async fn calm(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<(), Exit> {
         let begun = Instant::now();
-        let all = what.contains("everything");
+        let all = what.contains("every shard");
         loop {
             let calm = self.common.board(|board| {
                 let still = board.changed.is_none_or(|at| at.elapsed() > CALM);
@@ -242,7 +244,7 @@ impl Play {
             }
             if begun.elapsed() > TIMEOUT + self.cast.load * 3 {
                 return Err(Exit::failed(format!(
-                    "the shards did not reach this state in time: {what}"
+                    "the shards did not reach this state in time: {what}; run the benchmark again, or check the logs"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
