@@ -16,7 +16,7 @@ use crate::time::Time;
 
 use super::Life;
 use super::context::Ctx;
-use super::membership::{Membership, Seat};
+use super::membership::{KeyspaceMember, Membership};
 use super::shards::Slots;
 
 /// What follows from the members and records; derived anew when they change.
@@ -24,14 +24,14 @@ use super::shards::Slots;
 pub(super) struct Assignment {
     /// Who should have each shard that nobody failed to load: follows from the members alone.
     winners: BTreeMap<ShardId, Option<NodeName>>,
-    greedy: BTreeMap<KeyspaceName, Option<Greedy>>,
+    greedy: BTreeMap<KeyspaceName, Option<FairShareChanges>>,
     /// What a leader would give to an observer if that took part.
-    imagined: BTreeMap<KeyspaceName, Option<BTreeSet<ShardId>>>,
+    simulated: BTreeMap<KeyspaceName, Option<BTreeSet<ShardId>>>,
 }
 
 /// What a node takes and gives in a fair-share keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Greedy {
+pub(super) struct FairShareChanges {
     take: BTreeSet<ShardId>,
     give: BTreeMap<ShardId, NodeName>,
 }
@@ -41,7 +41,7 @@ impl Assignment {
         if let Some(plan) = self.greedy.get_mut(keyspace) {
             *plan = None;
         }
-        if let Some(plan) = self.imagined.get_mut(keyspace) {
+        if let Some(plan) = self.simulated.get_mut(keyspace) {
             *plan = None;
         }
     }
@@ -53,7 +53,7 @@ impl Assignment {
 
     pub(super) fn all_stale(&mut self) {
         self.greedy.values_mut().for_each(|plan| *plan = None);
-        self.imagined.values_mut().for_each(|plan| *plan = None);
+        self.simulated.values_mut().for_each(|plan| *plan = None);
     }
 
     /// The keyspaces of which a fair share was derived.
@@ -62,14 +62,14 @@ impl Assignment {
     }
 
     pub(super) fn depends_on_shards(&self, keyspace: &KeyspaceName) -> bool {
-        self.greedy.contains_key(keyspace) || self.imagined.contains_key(keyspace)
+        self.greedy.contains_key(keyspace) || self.simulated.contains_key(keyspace)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyspaceAssignment<'a> {
     /// It takes and gives these.
-    FairShare(&'a Greedy),
+    FairShare(&'a FairShareChanges),
     /// It takes what a leader means it to have, or has left to whoever is there for as long as this.
     ByLeader(Duration),
     /// It takes what it ranks best for.
@@ -91,7 +91,7 @@ impl Assignment {
         let wanted = match self.greedy.get(keyspace) {
             Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
             None if record.assigned_by == AssignedBy::Leader => {
-                KeyspaceAssignment::ByLeader(cx.patience())
+                KeyspaceAssignment::ByLeader(cx.fallback_wait())
             }
             None => KeyspaceAssignment::ByRank,
         };
@@ -143,7 +143,7 @@ impl Assignment {
     }
 
     /// The cordoned node that keeps a shard: what it has, and what was its own before it lost its session or was restarted.
-    fn keeper<'a>(
+    fn cordoned_owner<'a>(
         &'a self,
         _cx: &Ctx,
         membership: &'a Membership,
@@ -175,16 +175,16 @@ impl Assignment {
         let all = cx.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
         all.filter(|(id, seen)| {
             let moving = seen.record.ownership.moving();
-            let stay = slots.get(id);
+            let slot = slots.get(id);
             cx.is_mine(&seen.record)
                 || moving.is_some_and(|(mv, _)| Some(mv.to.session) == me)
-                || stay.is_some_and(|stay| stay.is_claiming())
+                || slot.is_some_and(|slot| slot.is_claiming())
         })
         .count()
     }
 
     /// Brings what is derived for a keyspace up to date.
-    pub(super) fn derive_wants(
+    pub(super) fn derive(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
@@ -196,9 +196,9 @@ impl Assignment {
         if !runs || matches!(self.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        if cx.simulates_plan(keyspace) && !matches!(self.imagined.get(keyspace), Some(Some(_))) {
-            let plan = self.imagine(cx, keyspace);
-            self.imagined.insert(keyspace.clone(), Some(plan));
+        if cx.simulates_plan(keyspace) && !matches!(self.simulated.get(keyspace), Some(Some(_))) {
+            let plan = self.simulate_plan(cx, keyspace);
+            self.simulated.insert(keyspace.clone(), Some(plan));
         }
         if cx.is_greedy(keyspace) {
             let plan = self.greedy_plan(cx, membership, slots, keyspace);
@@ -218,19 +218,19 @@ impl Assignment {
             return plan.take.contains(id);
         }
         if cx.simulates_plan(&id.keyspace) {
-            let plan = self.imagined.get(&id.keyspace);
+            let plan = self.simulated.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
         if cx.is_coordinated(&id.keyspace) {
             return self.is_meant_for_me(cx, membership, id, record);
         }
         self.find_winner(membership, id, record);
-        let keeper = self.keeper(cx, membership, id, record);
+        let keeper = self.cordoned_owner(cx, membership, id, record);
         keeper.or_else(|| self.winner(cx, membership, id, record)) == Some(&cx.config.name)
     }
 
     /// What a leader would give to this observer, in the end, if it took part.
-    fn imagine(&self, cx: &Ctx, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
+    fn simulate_plan(&self, cx: &Ctx, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
         let settings = cx
             .view
             .keyspaces
@@ -287,10 +287,10 @@ impl Assignment {
             return false;
         }
         let since = cx.view.shards.seen(id).map_or(cx.now, |s| s.since);
-        if cx.now < cx.unled_claim_at(record, since) {
+        if cx.now < cx.fallback_claim_at(record, since) {
             return false;
         }
-        self.unled_winner(cx, membership, id, record) == Some(&cx.config.name)
+        self.fallback_winner(cx, membership, id, record) == Some(&cx.config.name)
     }
 
     /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
@@ -303,7 +303,7 @@ impl Assignment {
     ) -> Option<(Option<NodeName>, Reason)> {
         let coordinated = cx.is_coordinated(&id.keyspace);
         let planned = self
-            .planned_away(cx, membership, id, record)
+            .planned_target(cx, membership, id, record)
             .filter(|_| coordinated);
         if matches!(cx.life, Life::Stopping) {
             let to = planned.or_else(|| self.winner_without_me(cx, membership, id, record));
@@ -408,7 +408,7 @@ impl Assignment {
                 }
             }
         }
-        let most = |seat: &Seat| match seat.capacity {
+        let most = |seat: &KeyspaceMember| match seat.capacity {
             None => usize::MAX,
             Some(most) => {
                 let mine = seat.name == cx.config.name;
@@ -451,13 +451,13 @@ impl Assignment {
         membership: &Membership,
         slots: &Slots,
         keyspace: &KeyspaceName,
-    ) -> Greedy {
+    ) -> FairShareChanges {
         let me = &cx.config.name;
         let mut total = 0;
         let mut owned = OwnedCounts::default();
         let (mut held, mut mine, mut offered, mut open) = (0, Vec::new(), Vec::new(), Vec::new());
         let (mut meant, mut kept) = (Vec::new(), Vec::new());
-        let mut plan = Greedy::default();
+        let mut plan = FairShareChanges::default();
         for (id, seen) in cx
             .view
             .shards
@@ -469,7 +469,7 @@ impl Assignment {
                 continue;
             }
             total += 1;
-            let claiming = || slots.get(id).is_some_and(|stay| stay.is_claiming());
+            let claiming = || slots.get(id).is_some_and(|slot| slot.is_claiming());
             let live = record.owner().filter(|o| !cx.ended(o.session));
             let to = match live {
                 Some(owner) => Some(&owner.node),
@@ -487,7 +487,7 @@ impl Assignment {
                     owned.add(node);
                 }
                 None if record.quarantine.is_some() => {}
-                None if let Some(keeper) = self.keeper(cx, membership, id, record) => {
+                None if let Some(keeper) = self.cordoned_owner(cx, membership, id, record) => {
                     kept.push((id, keeper))
                 }
                 // It goes to the best of those who have not, above its share if need be.
@@ -553,7 +553,7 @@ impl Assignment {
 
 impl Assignment {
     /// Whether what a leader planned for a shard that this node has, says that another should have it.
-    pub(super) fn planned_away(
+    pub(super) fn planned_target(
         &self,
         cx: &Ctx,
         membership: &Membership,
@@ -567,7 +567,7 @@ impl Assignment {
     }
 
     /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
-    pub(super) fn unled_winner<'a>(
+    pub(super) fn fallback_winner<'a>(
         &self,
         cx: &Ctx,
         membership: &'a Membership,

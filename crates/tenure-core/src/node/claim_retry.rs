@@ -50,7 +50,7 @@ impl ClaimRetries {
         if !held_elsewhere {
             if self.waiting.remove(id).is_some() && self.waiting.is_empty() {
                 *self = ClaimRetries::default();
-                cx.timers.clear(&Timer::Acquire);
+                cx.timers.clear(&Timer::ClaimRetry);
             }
             return;
         }
@@ -80,7 +80,7 @@ impl ClaimRetries {
         let until = cx.now + timing.claim_retry_window;
         if self.until.replace(until).is_none() {
             cx.timers
-                .set(Timer::Acquire, cx.now + timing.claim_retry_interval);
+                .set(Timer::ClaimRetry, cx.now + timing.claim_retry_interval);
         }
     }
 
@@ -110,7 +110,7 @@ impl ClaimRetries {
             cx.read(Key::Shard(id));
         }
         cx.timers.set(
-            Timer::Acquire,
+            Timer::ClaimRetry,
             (cx.now + cx.config.timing.claim_retry_interval).min(until),
         );
     }

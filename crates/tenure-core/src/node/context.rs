@@ -19,12 +19,14 @@ use crate::telemetry::{NodeEvent, ShardEvent, ShardStep};
 use crate::time::Time;
 use crate::view::View;
 
+use super::changed_keys::ChangedKeys;
 use super::move_pause::MovePause;
+use super::outstanding_requests::OutstandingRequests;
 use super::renewal::OwnSession;
 use super::store_requests::{Pending, Write, WritePurpose};
 use super::sync::StoreProgress;
 use super::timers::{Timer, Timers};
-use super::{Life, NodeConfig, sets};
+use super::{Life, NodeConfig};
 
 /// State that every part of a node reads, and the outputs of the current step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,13 +40,13 @@ pub(super) struct Ctx {
     pub(super) own: Option<OwnSession>,
     pub(super) timers: Timers,
     /// Store requests in progress.
-    pub(super) requests: sets::Ops,
+    pub(super) requests: OutstandingRequests,
     /// Number of store requests so far; part of every [`OpId`].
     pub(super) ops: u64,
     pub(super) nonces: u64,
     pub(super) out: Vec<Action>,
     /// Keys whose known value changed and that were not evaluated since.
-    pub(super) changed: sets::Keys,
+    pub(super) changed: ChangedKeys,
     /// Keys that a list or a watch reported as deleted. Only a read of the key itself is believed.
     pub(super) absent: BTreeSet<Key>,
     pub(super) absent_not_before: Time,
@@ -87,11 +89,11 @@ impl Ctx {
             view,
             own: None,
             timers: Timers::default(),
-            requests: sets::Ops::default(),
+            requests: OutstandingRequests::default(),
             ops: 0,
             nonces: 0,
             out: Vec::new(),
-            changed: sets::Keys::default(),
+            changed: ChangedKeys::default(),
             absent: BTreeSet::new(),
             absent_not_before: Time::ZERO,
             from_watch: false,

@@ -17,7 +17,7 @@ use crate::view::KeyState;
 use super::context::Ctx;
 use super::membership::Membership;
 use super::plan_writer::Planning;
-use super::store_requests::{Settled, WritePurpose};
+use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
 /// What a node knows of leading.
@@ -44,7 +44,7 @@ impl Leader {
     }
 
     /// Takes or leaves the office, as the records say.
-    pub(super) fn look_at_leader(&mut self, cx: &mut Ctx, membership: &Membership) {
+    pub(super) fn check_leadership(&mut self, cx: &mut Ctx, membership: &Membership) {
         if let Some(record) = cx.view.leader.get(&()) {
             let term = record.term;
             self.highest.term = self.highest.term.max(term);
@@ -58,10 +58,10 @@ impl Leader {
         if cx.holds_leadership() {
             return self.start_leading(cx);
         }
-        if let Leadership::Open { .. } = self.office(cx) {
+        if let Leadership::Open { .. } = self.leadership(cx) {
             // One after the other, so that not all of them write.
             let turn = cx.config.timing.ttl / 100 * self.turn(cx, membership);
-            cx.timers.set_sooner(Timer::Lead, cx.now + turn);
+            cx.timers.set_sooner(Timer::Election, cx.now + turn);
         }
     }
 
@@ -75,7 +75,7 @@ impl Leader {
         u32::try_from(place).unwrap_or(5)
     }
 
-    fn office(&mut self, cx: &mut Ctx) -> Leadership {
+    fn leadership(&mut self, cx: &mut Ctx) -> Leadership {
         let cell = cx.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
@@ -109,7 +109,8 @@ impl Leader {
         {
             return;
         }
-        let (Leadership::Open { expect, term }, Some(session)) = (self.office(cx), cx.session())
+        let (Leadership::Open { expect, term }, Some(session)) =
+            (self.leadership(cx), cx.session())
         else {
             return;
         };
@@ -147,12 +148,17 @@ impl Leader {
         cx.put(Key::Leader, expect, record, purpose);
     }
 
-    pub(super) fn on_stood(&mut self, cx: &mut Ctx, membership: &Membership, outcome: Settled) {
-        if matches!(outcome, Settled::Failed { .. }) {
+    pub(super) fn on_election_settled(
+        &mut self,
+        cx: &mut Ctx,
+        membership: &Membership,
+        outcome: WriteOutcome,
+    ) {
+        if matches!(outcome, WriteOutcome::Failed { .. }) {
             let again = cx.later(cx.config.timing.renew_retry_interval);
-            cx.timers.set(Timer::Lead, again);
+            cx.timers.set(Timer::Election, again);
         }
-        self.look_at_leader(cx, membership);
+        self.check_leadership(cx, membership);
     }
 
     fn start_leading(&mut self, cx: &mut Ctx) {

@@ -24,11 +24,11 @@ const BAND_PERCENT: u32 = 20;
 
 impl Session {
     /// Whether what the session says of its load is off by so much from this that it is worth a write.
-    pub(super) fn is_news(&self, cx: &Ctx, new: &Costs) -> bool {
+    pub(super) fn costs_changed(&self, cx: &Ctx, new: &Costs) -> bool {
         let Some(holder) = &cx.own else {
             return false;
         };
-        if cx.now < self.load_told + cx.config.timing.ttl {
+        if cx.now < self.costs_reported_at + cx.config.timing.ttl {
             return false;
         }
         let old = &holder.record.costs;
@@ -49,15 +49,15 @@ impl Session {
     }
 
     /// The session's record was sent, with the load or another report of unserved shards.
-    pub(super) fn load_was_told(&mut self, _cx: &mut Ctx, now: Time) {
-        self.load_told = now;
+    pub(super) fn note_cost_report(&mut self, _cx: &mut Ctx, now: Time) {
+        self.costs_reported_at = now;
     }
 }
 
 impl Shards {
     /// The application said what a shard costs.
-    pub(super) fn on_load_told(&mut self, cx: &mut Ctx, activation: ActivationId, load: u32) {
-        let Some(id) = self.runs.get(&activation).cloned() else {
+    pub(super) fn on_cost(&mut self, cx: &mut Ctx, activation: ActivationId, load: u32) {
+        let Some(id) = self.activations.get(&activation).cloned() else {
             return;
         };
         let window = cx
@@ -68,37 +68,41 @@ impl Shards {
         let known = self.known_load(cx, &id);
         let now = cx.now;
         self.measured = true;
-        let Some(stay) = self.slots.get_mut(&id).filter(|s| s.is_run(activation)) else {
+        let Some(slot) = self
+            .slots
+            .get_mut(&id)
+            .filter(|s| s.is_activation(activation))
+        else {
             return;
         };
-        let before = stay.load.unwrap_or_else(|| {
+        let before = slot.load.unwrap_or_else(|| {
             known.map_or_else(LoadAverage::default, |load| {
                 LoadAverage::going_on_from(load, now)
             })
         });
-        stay.load = Some(before.report(load, now, window.unwrap_or_default()));
+        slot.load = Some(before.report(load, now, window.unwrap_or_default()));
     }
 
     /// What a shard costs, as far as the records and this node know.
     pub(super) fn known_load(&self, cx: &Ctx, id: &ShardId) -> Option<u32> {
         let record = cx.view.shards.get(id)?;
         let own = self.slots.get(id).filter(|_| cx.is_mine(record));
-        own.and_then(|stay| stay.load)
+        own.and_then(|slot| slot.load)
             .map(LoadAverage::load)
             .or_else(|| load_in_records(&cx.view, id, record))
     }
 
     /// What the node's session says next of the shards that it serves.
-    pub(super) fn loads(&self, _cx: &Ctx) -> Costs {
+    pub(super) fn reported_costs(&self, _cx: &Ctx) -> Costs {
         if !self.measured {
             return Costs::new();
         }
         let load = |id: &ShardId| {
-            let stay = self.slots.get(id).filter(|stay| stay.is_serving())?;
-            Some(stay.load?.load())
+            let slot = self.slots.get(id).filter(|slot| slot.is_serving())?;
+            Some(slot.load?.load())
         };
         let mut all: Vec<(Reverse<u32>, &ShardId)> = self
-            .runs
+            .activations
             .values()
             .filter_map(|id| Some((Reverse(load(id)?), id)))
             .collect();

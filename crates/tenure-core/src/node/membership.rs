@@ -21,13 +21,13 @@ use crate::time::Time;
 use crate::view::KeyState;
 
 use super::context::Ctx;
-use super::store_requests::{Settled, WritePurpose};
+use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
 /// A node that takes part in a keyspace and is not about to leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct KeyspaceMember {
     pub(super) name: NodeName,
     pub(super) session: SessionId,
     pub(super) weight: u32,
@@ -37,7 +37,7 @@ pub(super) struct Seat {
     pub(super) cordoned: bool,
 }
 
-impl Seat {
+impl KeyspaceMember {
     /// Returns whether the node may be given shards.
     pub(super) fn takes(&self) -> bool {
         self.weight > 0 && !self.cordoned
@@ -54,19 +54,19 @@ impl Seat {
 
 /// The nodes among which a keyspace is divided, and since when they are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Group {
-    pub(super) seats: Vec<Seat>,
+pub(super) struct KeyspaceMembers {
+    pub(super) seats: Vec<KeyspaceMember>,
     /// Ranking of the nodes that may be given shards.
     pub(super) ranking: Ranking,
     pub(super) since: Time,
 }
 
-impl Group {
-    fn new(seats: Vec<Seat>, since: Time) -> Self {
+impl KeyspaceMembers {
+    fn new(seats: Vec<KeyspaceMember>, since: Time) -> Self {
         let takers: Vec<Member> = seats
             .iter()
             .filter(|s| s.takes())
-            .map(Seat::member)
+            .map(KeyspaceMember::member)
             .collect();
         Self {
             ranking: Ranking::new(&takers),
@@ -76,7 +76,7 @@ impl Group {
     }
 
     /// A node of the group, by name.
-    pub(super) fn seat(&self, name: &NodeName) -> Option<&Seat> {
+    pub(super) fn seat(&self, name: &NodeName) -> Option<&KeyspaceMember> {
         self.seats.iter().find(|seat| seat.name == *name)
     }
 }
@@ -87,9 +87,9 @@ pub(super) struct Membership {
     /// All active nodes, whatever they serve: they take turns at what one of all should do.
     pub(super) members: Vec<Member>,
     /// The nodes of each keyspace that this node serves.
-    groups: BTreeMap<KeyspaceName, Group>,
+    groups: BTreeMap<KeyspaceName, KeyspaceMembers>,
     /// Empty group, for keyspaces that this node does not serve.
-    none: Group,
+    none: KeyspaceMembers,
     trusted_since: Time,
     /// How much later than the first of them this node looks whether somebody else's session is over.
     turn: Duration,
@@ -109,7 +109,7 @@ impl Membership {
     }
 
     /// The nodes of a keyspace that this node serves; none of any other.
-    pub(super) fn of(&self, keyspace: &KeyspaceName) -> &Group {
+    pub(super) fn of(&self, keyspace: &KeyspaceName) -> &KeyspaceMembers {
         self.groups.get(keyspace).unwrap_or(&self.none)
     }
 
@@ -198,7 +198,7 @@ impl Membership {
         }
     }
 
-    pub(super) fn judge_everyone(&self, cx: &mut Ctx) {
+    pub(super) fn watch_all_sessions(&self, cx: &mut Ctx) {
         let all: Vec<_> = cx.view.sessions.cells().map(|(id, _)| *id).collect();
         for id in all {
             self.watch_session(cx, id);
@@ -295,9 +295,9 @@ impl Membership {
     }
 
     /// Reports an ended session, or schedules another attempt to end it.
-    pub(super) fn on_expiry_settled(&self, cx: &mut Ctx, id: SessionId, outcome: &Settled) {
+    pub(super) fn on_expiry_settled(&self, cx: &mut Ctx, id: SessionId, outcome: &WriteOutcome) {
         match outcome {
-            Settled::Done => {
+            WriteOutcome::Done => {
                 if let Some(record) = cx.view.sessions.get(&id)
                     && let Some(ended) = record.ended
                 {
@@ -309,8 +309,8 @@ impl Membership {
                     });
                 }
             }
-            Settled::Lost => self.watch_session(cx, id),
-            Settled::Failed { .. } => {
+            WriteOutcome::Lost => self.watch_session(cx, id),
+            WriteOutcome::Failed { .. } => {
                 let again = cx.later(cx.config.timing.renew_retry_interval);
                 cx.timers.set(Timer::SessionExpiry(id), again);
             }
@@ -343,7 +343,7 @@ impl Membership {
         for keyspace in cx.config.keyspaces.keys() {
             let seats = seats(cx, keyspace, &active);
             if self.groups.get(keyspace).map(|group| &group.seats) != Some(&seats) {
-                let group = Group::new(seats, cx.now);
+                let group = KeyspaceMembers::new(seats, cx.now);
                 self.groups.insert(keyspace.clone(), group);
                 changed.push(keyspace.clone());
             }
@@ -361,13 +361,13 @@ fn member(node: &Participant<'_>) -> Member {
 }
 
 /// Returns the nodes that take part in a keyspace.
-fn seats(cx: &Ctx, keyspace: &KeyspaceName, active: &[Participant<'_>]) -> Vec<Seat> {
+fn seats(cx: &Ctx, keyspace: &KeyspaceName, active: &[Participant<'_>]) -> Vec<KeyspaceMember> {
     let all = cx.broken_by(Mutant::StrangersCounted);
     let uncordoned = cx.broken_by(Mutant::CordonIgnored);
     let part = active
         .iter()
         .filter(|node| all || members::serves(node.record, keyspace));
-    let seats = part.map(|node| Seat {
+    let seats = part.map(|node| KeyspaceMember {
         name: node.name.clone(),
         session: node.session,
         weight: node.record.weight,

@@ -20,6 +20,7 @@
 //! Lost, repeated or reordered messages can delay a decision, not falsify it.
 
 mod assignment;
+mod changed_keys;
 mod claim_retry;
 mod config;
 mod context;
@@ -30,6 +31,7 @@ mod membership;
 mod model_support;
 mod move_pause;
 mod operator_requests;
+mod outstanding_requests;
 mod plan_writer;
 mod queries;
 mod readiness;
@@ -37,7 +39,6 @@ mod record_recovery;
 mod rejoin;
 mod renewal;
 mod session_end;
-mod sets;
 mod shards;
 mod shutdown;
 mod startup;
@@ -72,7 +73,7 @@ use shutdown::StopState;
 use startup::{Boot, Startup, StartupEnd};
 use store_lease::{LeaseCheck, on_lease_checked};
 use store_requests::{
-    Pending, PutResult, Settled, SettledWrite, WritePurpose, learn_missing, on_put, on_read,
+    Pending, PutResult, SettledWrite, WriteOutcome, WritePurpose, learn_missing, on_put, on_read,
     on_read_back,
 };
 use timers::Timer;
@@ -125,7 +126,7 @@ impl Node {
         if matches!(self.ctx.life, Life::Over) {
             // Only the end of work that was in progress is still taken.
             if let Event::Drained(activation) = event {
-                self.shards.runs.remove(&activation);
+                self.shards.activations.remove(&activation);
             }
             return Step::default();
         }
@@ -195,7 +196,7 @@ impl Node {
     pub fn counting_from(config: Arc<NodeConfig>, from: Counters) -> Self {
         let mut node = Self::new(config);
         (node.ctx.ops, node.ctx.nonces) = (from.ops, from.nonces);
-        node.shards.run_count = from.runs;
+        node.shards.activation_count = from.runs;
         node
     }
 
@@ -237,12 +238,12 @@ impl Node {
             Event::LoadFailed { activation, error } => {
                 shards.on_load_failed(cx, members, activation, error);
             }
-            Event::LoopEnded { activation, error } => shards.on_run_ended(cx, activation, error),
+            Event::LoopEnded { activation, error } => shards.on_loop_ended(cx, activation, error),
             Event::Trouble {
                 activation,
                 trouble,
             } => shards.on_trouble(cx, members, assignment, activation, trouble),
-            Event::Cost { activation, cost } => shards.on_load_told(cx, activation, cost),
+            Event::Cost { activation, cost } => shards.on_cost(cx, activation, cost),
             Event::Drained(id) => shards.on_drained(cx, members, id),
             Event::Hold(held) => cx.hold(held),
             Event::Progress(at) => self.session.progress = self.session.progress.max(at),
@@ -263,14 +264,14 @@ impl Node {
                 let current = !cx.is_dated_back(id);
                 self.check_expiry(id, current);
             }
-            Timer::Stay(id) => self.shards.look_at(cx, members, assignment, &id),
+            Timer::Shard(id) => self.shards.evaluate(cx, members, assignment, &id),
             Timer::Tick => self.on_tick(),
             Timer::Rebalance => {
                 assignment.all_stale();
                 cx.scan_all = true;
             }
-            Timer::Acquire => self.shards.retries.retry_acquire(cx),
-            Timer::Look => self.shards.look_on(cx, members, assignment),
+            Timer::ClaimRetry => self.shards.retries.retry_acquire(cx),
+            Timer::Scan => self.shards.continue_scan(cx, members, assignment),
             Timer::Restore => self.recovery.restore_lost(cx),
             Timer::OwnRecord => {
                 self.startup.resolve_unsure(cx);
@@ -278,7 +279,7 @@ impl Node {
                     shutdown::begin(&mut self.ctx, &mut self.startup, &mut self.leader);
                 }
             }
-            Timer::Lead => self.leader.try_become_leader(cx),
+            Timer::Election => self.leader.try_become_leader(cx),
             Timer::PauseEnd => {
                 if move_pause::end_pause(cx) {
                     self.leader.plan_soon(cx);
@@ -322,7 +323,7 @@ impl Node {
 
     fn scan_shards(&mut self) {
         let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
-        self.shards.look_at_every_shard(cx, members, assignment);
+        self.shards.scan_all_shards(cx, members, assignment);
     }
 
     fn on_changed(&mut self, key: &Key) {
@@ -336,7 +337,7 @@ impl Node {
                 }
                 leader.plan_soon(cx);
             }
-            Key::Leader => leader.look_at_leader(cx, members),
+            Key::Leader => leader.check_leadership(cx, members),
             Key::Session(id) => self.on_session_record(*id),
             Key::Node(name) => {
                 if *name == cx.config.name {
@@ -350,7 +351,7 @@ impl Node {
                 self.recovery.note_keyspace(cx, name);
                 self.assignment.stale(name);
                 cx.scan_all = true;
-                leader.look_at_leader(cx, members);
+                leader.check_leadership(cx, members);
                 leader.plan_soon(cx);
             }
             Key::Shard(id) => self.on_shard_record(id),
@@ -375,7 +376,7 @@ impl Node {
             assignment.stale(&id.keyspace);
             cx.scan_all = true;
         }
-        self.shards.look_at(cx, members, assignment, id);
+        self.shards.evaluate(cx, members, assignment, id);
     }
 
     fn on_session_record(&mut self, id: SessionId) {
@@ -399,7 +400,7 @@ impl Node {
         }
         let cx = &mut self.ctx;
         if gone {
-            self.leader.look_at_leader(cx, &self.membership);
+            self.leader.check_leadership(cx, &self.membership);
             // The shards of the ended session are free now, whether or not it was a member.
             self.assignment.all_stale();
             cx.scan_all = true;
@@ -418,7 +419,7 @@ impl Node {
         match change {
             None => {}
             Some(SessionChange::Lease(phase)) => {
-                self.leader.look_at_leader(cx, &self.membership);
+                self.leader.check_leadership(cx, &self.membership);
                 if phase == LeasePhase::Detached {
                     self.shards.cut_all(cx, Reason::LeaseLost);
                 }
@@ -487,12 +488,13 @@ impl Node {
         self.startup.finish(&mut self.ctx);
         self.membership.trust_from(self.ctx.now);
         self.refresh_members();
-        self.membership.judge_everyone(&mut self.ctx);
+        self.membership.watch_all_sessions(&mut self.ctx);
         if std::mem::take(&mut self.ctx.progress.relist) {
             self.ctx.list();
         }
         self.scan_shards();
-        self.leader.look_at_leader(&mut self.ctx, &self.membership);
+        self.leader
+            .check_leadership(&mut self.ctx, &self.membership);
         self.startup.begin_ready(&mut self.ctx);
     }
 
@@ -512,10 +514,10 @@ impl Node {
             return;
         }
         sync::check_progress(cx);
-        self.recovery.keep_name(cx);
-        self.recovery.keep_cluster(cx);
-        cx.ask_after_neighbours();
-        self.leader.look_at_leader(cx, &self.membership);
+        self.recovery.restore_node_record(cx);
+        self.recovery.restore_cluster_record(cx);
+        cx.check_neighbour_leases();
+        self.leader.check_leadership(cx, &self.membership);
         self.leader.plan_soon(cx);
         cx.read(Key::Node(cx.config.name.clone()));
         for name in Arc::clone(&cx.config).keyspaces.keys() {
@@ -568,7 +570,7 @@ impl Node {
         cx.progress.count_write(&reply);
         match pending {
             Pending::Put(write) => match on_put(cx, &mut self.leader, write, reply) {
-                PutResult::Settled(settled) => self.settled(settled),
+                PutResult::WriteOutcome(settled) => self.settled(settled),
                 PutResult::Denied(refusal) => self.refuse(refusal),
             },
             Pending::ReadBack {
@@ -610,14 +612,15 @@ impl Node {
                     Some(false) => self.session_not_created(&reply),
                     Some(true) => {
                         let members = &mut self.membership;
-                        self.startup.on_boot_settled(cx, members, Settled::Done);
+                        self.startup
+                            .on_boot_settled(cx, members, WriteOutcome::Done);
                     }
                 }
             }
             Pending::AskLease { id, purpose } => {
                 let waited = self.startup.has_waited_for(cx, id);
                 match on_lease_checked(cx, id, &purpose, &reply, waited) {
-                    LeaseCheck::Settled(outcome) => self.settled(Some((purpose, outcome))),
+                    LeaseCheck::WriteOutcome(outcome) => self.settled(Some((purpose, outcome))),
                     LeaseCheck::Writing => {}
                     LeaseCheck::NameInUse => self.refuse(Refusal::NameInUse { session: id }),
                 }
@@ -646,7 +649,7 @@ impl Node {
                 }
             }
             Pending::KeepAlive { sent, .. } => {
-                let change = self.session.on_kept(cx, sent, reply);
+                let change = self.session.on_kept_alive(cx, sent, reply);
                 self.on_session_change(change);
             }
         }
@@ -698,9 +701,9 @@ impl Node {
         match purpose {
             WritePurpose::Boot => self.startup.on_boot_settled(cx, members, outcome),
             WritePurpose::ExpireSession(id) => members.on_expiry_settled(cx, id, &outcome),
-            WritePurpose::Stay(id) => {
+            WritePurpose::Shard(id) => {
                 self.shards
-                    .on_stay_settled(cx, &mut self.assignment, id, outcome);
+                    .on_write_settled(cx, &mut self.assignment, id, outcome);
             }
             WritePurpose::Generation(name) => {
                 self.recovery.on_generation_drawn(cx, &name, &outcome);
@@ -714,10 +717,10 @@ impl Node {
                 self.recovery.on_restore_settled(cx, outcome);
             }
             WritePurpose::Resign => shutdown::on_resigned(cx, &mut self.session, &outcome),
-            WritePurpose::Lead => self.leader.on_stood(cx, members, outcome),
+            WritePurpose::Lead => self.leader.on_election_settled(cx, members, outcome),
             WritePurpose::Plan(id) => self.leader.on_planned(cx, &id, outcome),
             WritePurpose::OwnRecord => {
-                cx.on_around_settled(matches!(outcome, Settled::Failed { .. }));
+                cx.on_own_record_settled(matches!(outcome, WriteOutcome::Failed { .. }));
             }
             WritePurpose::Unimportant => {}
         }

@@ -72,7 +72,7 @@ pub(super) fn essence(of: &Node) -> Node {
     }
     let old = now - timing.load_retry_max;
     let stays = node.shards.slots.values_mut();
-    stays.for_each(|stay| stay.forget(old, timing));
+    stays.for_each(|slot| slot.forget(old, timing));
     for (id, mark) in &mut node.shards.doubtful {
         *mark = u64::from(of.ctx.view.mark(&Key::Shard(id.clone())) == *mark);
     }
@@ -138,7 +138,7 @@ fn lacks_nothing(of: &Node) -> bool {
         && of.recovery.drawn.is_empty()
         && of
             .startup
-            .company
+            .peers
             .as_ref()
             .is_none_or(|company| company.is_sure())
         && there(&view.cluster)

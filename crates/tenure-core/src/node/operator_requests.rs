@@ -21,16 +21,22 @@ use super::store_requests::{Pending, WritePurpose};
 
 impl Leader {
     /// What the wishes of operators come to.
-    pub(super) fn granted(&self, cx: &Ctx, keyspace: &KeyspaceName) -> Vec<(ShardId, PlanUpdate)> {
+    pub(super) fn requested_updates(
+        &self,
+        cx: &Ctx,
+        keyspace: &KeyspaceName,
+    ) -> Vec<(ShardId, PlanUpdate)> {
         let all = cx.view.shards.iter();
         let wished =
             all.filter(|(id, seen)| id.keyspace == *keyspace && seen.record.move_request.is_some());
         wished
-            .filter_map(|(id, seen)| Some((id.clone(), self.grant(cx, id, &seen.record)?)))
+            .filter_map(|(id, seen)| {
+                Some((id.clone(), self.requested_update(cx, id, &seen.record)?))
+            })
             .collect()
     }
 
-    fn grant(&self, cx: &Ctx, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
+    fn requested_update(&self, cx: &Ctx, id: &ShardId, record: &ShardRecord) -> Option<PlanUpdate> {
         let to = record.move_request.clone()?;
         if self.is_writing(cx, id)
             || cx.pause.is_active(cx.now)
@@ -53,7 +59,12 @@ impl Leader {
     }
 
     /// By which rules to plan: while an operator wants a keyspace evened out, without waiting for anything to come to rest.
-    pub(super) fn hurried(&self, cx: &Ctx, keyspace: &KeyspaceName, rules: PlanRules) -> PlanRules {
+    pub(super) fn adjusted_rules(
+        &self,
+        cx: &Ctx,
+        keyspace: &KeyspaceName,
+        rules: PlanRules,
+    ) -> PlanRules {
         let record = cx.view.keyspaces.get(keyspace);
         match record.is_some_and(|k| k.rebalance) {
             true => rules.promptly(),
@@ -62,7 +73,12 @@ impl Leader {
     }
 
     /// Takes the wish for an even keyspace away, once nothing is left to move.
-    pub(super) fn note_even(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName, planned: &Plan) {
+    pub(super) fn clear_rebalance_request(
+        &mut self,
+        cx: &mut Ctx,
+        keyspace: &KeyspaceName,
+        planned: &Plan,
+    ) {
         let Some(seen) = cx.view.keyspaces.seen(keyspace).cloned() else {
             return;
         };

@@ -26,7 +26,7 @@ use crate::{members, ownership};
 use super::context::Ctx;
 use super::election::Leader;
 use super::membership::Membership;
-use super::store_requests::{Settled, WritePurpose};
+use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
 /// How many times a ttl a node's absences are remembered.
@@ -204,7 +204,7 @@ impl Leader {
     /// Plans for every keyspace that a leader plans for.
     pub(super) fn plan(&mut self, cx: &mut Ctx, membership: &Membership) {
         if !self.leads(cx) {
-            return self.look_at_leader(cx, membership);
+            return self.check_leadership(cx, membership);
         }
         if let Some(planning) = &mut self.planning {
             planning.planned = cx.now;
@@ -224,7 +224,7 @@ impl Leader {
         let Some(rules) = self.plan_rules(cx, keyspace) else {
             return;
         };
-        let rules = self.hurried(cx, keyspace, rules);
+        let rules = self.adjusted_rules(cx, keyspace, rules);
         let Some(view) = self.plan_view(cx, keyspace, &rules) else {
             return;
         };
@@ -236,13 +236,18 @@ impl Leader {
             cx.timers.set_sooner(Timer::Plan, at.max(cx.now));
         }
         let problems = planned.problems.iter().map(ToString::to_string);
-        self.tell_problems(cx, keyspace, problems.collect());
+        self.report_problems(cx, keyspace, problems.collect());
         self.carry_out(cx, keyspace, &view, &planned);
-        self.note_even(cx, keyspace, &planned);
+        self.clear_rebalance_request(cx, keyspace, &planned);
     }
 
     /// Says what the planner had to work around, once for as long as it lasts.
-    fn tell_problems(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName, problems: BTreeSet<String>) {
+    fn report_problems(
+        &mut self,
+        cx: &mut Ctx,
+        keyspace: &KeyspaceName,
+        problems: BTreeSet<String>,
+    ) {
         let Some(planning) = &mut self.planning else {
             return;
         };
@@ -269,7 +274,7 @@ impl Leader {
             Ok(rules) => Some(rules),
             Err(problems) => {
                 let all = problems.iter().map(ToString::to_string);
-                self.tell_problems(cx, keyspace, all.collect());
+                self.report_problems(cx, keyspace, all.collect());
                 None
             }
         }
@@ -313,7 +318,7 @@ impl Leader {
         let mut words: Vec<(ShardId, PlanUpdate, bool)> = Vec::new();
         let mut count = Count::default();
         let mut decided = BTreeSet::new();
-        for (id, word) in self.granted(cx, keyspace) {
+        for (id, word) in self.requested_updates(cx, keyspace) {
             count.moved += usize::from(matches!(word, PlanUpdate::Move(..)));
             decided.insert(id.clone());
             words.push((id, word, false));
@@ -330,7 +335,7 @@ impl Leader {
             let Some(record) = cx.view.shards.get(&id).cloned() else {
                 continue;
             };
-            let Some(word) = self.word(cx, &id, &record, view, planned, decision) else {
+            let Some(word) = self.update_for(cx, &id, &record, view, planned, decision) else {
                 continue;
             };
             match decision {
@@ -359,7 +364,7 @@ impl Leader {
     }
 
     /// What to write for a decision; nothing if it stands there, is being written, or has to wait.
-    fn word(
+    fn update_for(
         &mut self,
         cx: &mut Ctx,
         id: &ShardId,
@@ -381,7 +386,8 @@ impl Leader {
         let word = match decision {
             Decision::Intend { to, .. } | Decision::Move { to, .. } => {
                 let more = planned.more_to.binary_search(to).is_ok();
-                let to = self.able(cx, id, record, &id.keyspace, view.node(*to).name.clone())?;
+                let to =
+                    self.able_target(cx, id, record, &id.keyspace, view.node(*to).name.clone())?;
                 let serving = matches!(record.ownership, Ownership::Owned { serving: true, .. });
                 match owner {
                     Some(owner) if owner.node == to => return None,
@@ -402,7 +408,7 @@ impl Leader {
             return None;
         }
         if let PlanUpdate::Move(..) = &word
-            && let Some(until) = self.put_off_until(cx, id, record)
+            && let Some(until) = self.deferred_until(cx, id, record)
         {
             cx.timers.set_sooner(Timer::Plan, until);
             return None;
@@ -411,7 +417,7 @@ impl Leader {
     }
 
     /// Until when no move of a shard is begun: one that was called off is not begun again at once.
-    fn put_off_until(&mut self, cx: &mut Ctx, id: &ShardId, record: &ShardRecord) -> Option<Time> {
+    fn deferred_until(&mut self, cx: &mut Ctx, id: &ShardId, record: &ShardRecord) -> Option<Time> {
         let (now, timing) = (cx.now, cx.timing());
         let planning = self.planning.as_mut()?;
         let tried = planning.tried.get_mut(id)?;
@@ -469,7 +475,7 @@ impl Leader {
     }
 
     /// The node that the planner chose, or another if its present incarnation has failed to load the shard.
-    fn able(
+    fn able_target(
         &self,
         cx: &Ctx,
         id: &ShardId,
@@ -584,12 +590,12 @@ impl Leader {
         }
     }
 
-    pub(super) fn on_planned(&mut self, cx: &mut Ctx, id: &ShardId, outcome: Settled) {
+    pub(super) fn on_planned(&mut self, cx: &mut Ctx, id: &ShardId, outcome: WriteOutcome) {
         let Some(planning) = self.planning.as_mut() else {
             return;
         };
         let writing = planning.writing.remove(id);
-        if let Settled::Failed { .. } = outcome {
+        if let WriteOutcome::Failed { .. } = outcome {
             if let Some(Writing { error, .. }) = writing.filter(|w| w.sweeps) {
                 let key = Key::Shard(id.clone());
                 cx.note(NodeEvent::GcFailed { key, error });

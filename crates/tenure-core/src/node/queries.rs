@@ -170,16 +170,16 @@ impl Ctx {
     }
 
     /// When a shard that nobody has may be taken without a leader's word.
-    pub(super) fn unled_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
+    pub(super) fn fallback_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
         let ended = record
             .owner()
             .and_then(|o| self.view.sessions.seen(&o.session));
         let free_since = ended.map_or(since, |seen| since.max(seen.since));
-        free_since + self.patience()
+        free_since + self.fallback_wait()
     }
 
     /// For how long a shard is left to a leader.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn fallback_wait(&self) -> Duration {
         self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
     }
 
@@ -222,7 +222,7 @@ impl Ctx {
     }
 
     /// What this node has to say about a restored shard.
-    pub(super) fn deny(&self, witnesses: &[SessionId]) -> Option<Transition> {
+    pub(super) fn disclaimer(&self, witnesses: &[SessionId]) -> Option<Transition> {
         let me = self.session()?;
         // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
         let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
@@ -270,7 +270,7 @@ impl Ctx {
     }
 
     /// Whether the target of a move can no longer take the shard.
-    pub(super) fn is_no_target(&self, mv: &Move) -> bool {
+    pub(super) fn is_target_gone(&self, mv: &Move) -> bool {
         self.ended(mv.to.session)
     }
 

@@ -21,7 +21,7 @@ const PATIENCE: u32 = 2;
 
 /// What must come to rest before a node counts as started.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Initial {
+pub(super) struct StartupWait {
     /// Shards that nobody has and no plan has spoken of.
     unplanned: BTreeSet<ShardId>,
     /// How long to wait for that.
@@ -48,7 +48,7 @@ impl Startup {
         if !unplanned.is_empty() {
             cx.timers.set_sooner(Timer::Tick, until);
         }
-        self.initial = Some(Initial {
+        self.initial = Some(StartupWait {
             unplanned,
             until,
             settling: None,
@@ -66,19 +66,19 @@ impl Startup {
     }
 
     /// One shard at a time: with many, looking at all of them at every step would take the start's time squared.
-    fn is_ready(&self, cx: &Ctx, shards: &Shards, initial: &mut Initial) -> bool {
+    fn is_ready(&self, cx: &Ctx, shards: &Shards, initial: &mut StartupWait) -> bool {
         while let Some(first) = initial.unplanned.first() {
             if cx.now < initial.until && cx.is_unplanned(first) {
                 return false;
             }
             initial.unplanned.pop_first();
         }
-        if initial.settling.is_none() && shards.is_looking(cx) {
+        if initial.settling.is_none() && shards.is_scanning(cx) {
             return false;
         }
         let settling = initial.settling.get_or_insert_with(|| {
-            let stays = shards.slots.iter().filter(|(_, stay)| stay.is_settling());
-            stays.map(|(id, _)| id.clone()).collect()
+            let slots = shards.slots.iter().filter(|(_, slot)| slot.is_settling());
+            slots.map(|(id, _)| id.clone()).collect()
         });
         while let Some(first) = settling.first() {
             if shards.slots.get(first).is_some_and(ShardSlot::is_settling) {

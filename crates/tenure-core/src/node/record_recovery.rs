@@ -31,7 +31,7 @@ use crate::view::KeyState;
 
 use super::context::Ctx;
 use super::queries::is_of;
-use super::store_requests::{Pending, Settled, WritePurpose};
+use super::store_requests::{Pending, WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life};
 
@@ -39,14 +39,14 @@ use super::{KeyspaceConfig, Life};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
     /// Generations that this node has drawn and not used yet.
-    pub(super) drawn: BTreeMap<KeyspaceName, Drawn>,
+    pub(super) drawn: BTreeMap<KeyspaceName, ReservedGeneration>,
     /// Highest known generation of each keyspace.
     pub(super) generations: BTreeMap<KeyspaceName, u32>,
 }
 
 /// A generation that this node has drawn and not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Drawn {
+pub(super) struct ReservedGeneration {
     pub(super) generation: u32,
     /// When it was drawn: it serves for what was lost before, not for what is lost after.
     pub(super) at: Time,
@@ -70,8 +70,8 @@ impl Recovery {
         }
         cx.note(NodeEvent::RecordMissing { key: key.clone() });
         match key {
-            Key::Node(_) => self.keep_name(cx),
-            Key::Cluster => self.keep_cluster(cx),
+            Key::Node(_) => self.restore_node_record(cx),
+            Key::Cluster => self.restore_cluster_record(cx),
             Key::Shard(_) => cx.timers.set_sooner(Timer::Restore, cx.now),
             _ => cx.timers.set_sooner(Timer::Restore, cx.restore_at(cx.now)),
         }
@@ -164,7 +164,7 @@ impl Recovery {
         record.keyspaces.insert(name.clone(), generation);
         self.drawn.insert(
             name.clone(),
-            Drawn {
+            ReservedGeneration {
                 generation,
                 at: cx.now,
                 confirmed: false,
@@ -184,10 +184,10 @@ impl Recovery {
         &mut self,
         _cx: &mut Ctx,
         name: &KeyspaceName,
-        outcome: &Settled,
+        outcome: &WriteOutcome,
     ) {
         match outcome {
-            Settled::Done => {
+            WriteOutcome::Done => {
                 if let Some(drawn) = self.drawn.get_mut(name) {
                     drawn.confirmed = true;
                     let known = self.generations.entry(name.clone()).or_default();
@@ -301,9 +301,9 @@ impl Recovery {
         }
     }
 
-    pub(super) fn on_restore_settled(&mut self, cx: &mut Ctx, outcome: Settled) {
+    pub(super) fn on_restore_settled(&mut self, cx: &mut Ctx, outcome: WriteOutcome) {
         let at = match outcome {
-            Settled::Done => cx.now,
+            WriteOutcome::Done => cx.now,
             _ => cx.later(cx.config.timing.renew_retry_interval),
         };
         cx.timers.set(Timer::Restore, at);
@@ -311,7 +311,7 @@ impl Recovery {
 
     /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
     /// not even the node itself, counts on this node.
-    pub(super) fn keep_name(&mut self, cx: &mut Ctx) {
+    pub(super) fn restore_node_record(&mut self, cx: &mut Ctx) {
         let key = Key::Node(cx.config.name.clone());
         let Some(session) = cx.my_session().map(|h| h.id) else {
             return;
@@ -369,7 +369,7 @@ impl Recovery {
     }
 
     /// Writes the cluster's record anew, with all that this node remembers of it.
-    pub(super) fn keep_cluster(&mut self, cx: &mut Ctx) {
+    pub(super) fn restore_cluster_record(&mut self, cx: &mut Ctx) {
         if !matches!(cx.life, Life::Running) || !cx.view.is_missing(&Key::Cluster) || !cx.may_own()
         {
             return;

@@ -54,7 +54,7 @@ impl StartupPeers {
 
 /// What is known of the others that a start found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
+pub(super) enum PeerLiveness {
     /// One of them lives.
     Live,
     /// None of them does.
@@ -69,14 +69,14 @@ pub(super) enum Others {
 }
 
 /// As what a node registers.
-pub(super) struct Entry {
+pub(super) struct RegistrationMode {
     pub(super) mode: NodeMode,
     pub(super) unsure: bool,
 }
 
 /// What a start has to do before it can register.
-pub(super) enum Entering {
-    As(Entry),
+pub(super) enum RegistrationStep {
+    As(RegistrationMode),
     /// The boot number is being raised.
     Raising,
     At(Time),
@@ -94,7 +94,7 @@ impl StartupPeers {
 impl Startup {
     /// Takes down who is there, once for each start.
     pub(super) fn record_startup_peers(&mut self, cx: &mut Ctx) {
-        if self.company.is_some() || cx.config.role != Role::Node {
+        if self.peers.is_some() || cx.config.role != Role::Node {
             return;
         }
         let boot = cx.view.cluster.get(&()).map_or(0, |c| c.boot);
@@ -121,7 +121,7 @@ impl Startup {
                 found.insert(session, (version, cx.now));
             }
         }
-        self.company = Some(StartupPeers {
+        self.peers = Some(StartupPeers {
             boot,
             begun,
             found,
@@ -131,14 +131,14 @@ impl Startup {
 
     /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
     pub(super) fn note_peer_alive(&mut self, cx: &mut Ctx, id: SessionId) {
-        let company = self.company.as_ref().filter(|company| !company.lived);
+        let company = self.peers.as_ref().filter(|company| !company.lived);
         let Some((version, since)) = company.and_then(|c| c.found.get(&id)) else {
             return;
         };
-        if self.other(cx, id, version.as_ref(), *since) != Others::Live {
+        if self.other(cx, id, version.as_ref(), *since) != PeerLiveness::Live {
             return;
         }
-        if let Some(company) = &mut self.company
+        if let Some(company) = &mut self.peers
             && !std::mem::replace(&mut company.lived, true)
         {
             // Who is sure says so at once: a node that starts next must not take it for one that knows nothing.
@@ -147,27 +147,27 @@ impl Startup {
     }
 
     /// Whether any of those that the start found lives.
-    fn others(&self, cx: &Ctx) -> Others {
-        let Some(company) = &self.company else {
-            return Others::Gone;
+    fn others(&self, cx: &Ctx) -> PeerLiveness {
+        let Some(company) = &self.peers else {
+            return PeerLiveness::Gone;
         };
         if company.lived {
-            return Others::Live;
+            return PeerLiveness::Live;
         }
-        let mut answer = Others::Gone;
+        let mut answer = PeerLiveness::Gone;
         for (id, (version, since)) in &company.found {
             match self.other(cx, *id, version.as_ref(), *since) {
-                Others::Live => return Others::Live,
-                Others::Gone => {}
-                unknown @ (Others::Unread | Others::Unasked(_)) => {
-                    if answer == Others::Gone {
+                PeerLiveness::Live => return PeerLiveness::Live,
+                PeerLiveness::Gone => {}
+                unknown @ (PeerLiveness::Unread | PeerLiveness::Unasked(_)) => {
+                    if answer == PeerLiveness::Gone {
                         answer = unknown;
                     }
                 }
-                Others::Open(at) => {
+                PeerLiveness::Open(at) => {
                     answer = match answer {
-                        Others::Open(sooner) => Others::Open(sooner.min(at)),
-                        _ => Others::Open(at),
+                        PeerLiveness::Open(sooner) => PeerLiveness::Open(sooner.min(at)),
+                        _ => PeerLiveness::Open(at),
                     }
                 }
             }
@@ -175,7 +175,13 @@ impl Startup {
         answer
     }
 
-    fn other(&self, cx: &Ctx, id: SessionId, version: Option<&Version>, since: Time) -> Others {
+    fn other(
+        &self,
+        cx: &Ctx,
+        id: SessionId,
+        version: Option<&Version>,
+        since: Time,
+    ) -> PeerLiveness {
         let timing = &cx.config.timing;
         let (changed, leased, until, unsure) = match cx.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) if seen.record.is_live() => {
@@ -198,32 +204,32 @@ impl Startup {
                 let until = since + timing.proof_of(cx.longest_ttl());
                 (Some(now) != version, false, until, false)
             }
-            _ => return Others::Gone,
+            _ => return PeerLiveness::Gone,
         };
         if changed && !unsure {
-            return Others::Live;
+            return PeerLiveness::Live;
         }
         if cx.now < until {
             if !changed || !matches!(cx.life, Life::Booting) {
-                return Others::Open(until);
+                return PeerLiveness::Open(until);
             }
             // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
             // that out. A start has no ticks, so it reads everything again.
             let read_at = cx.progress.listed_at.max(since) + timing.proof_of(cx.longest_ttl());
             return match cx.now < read_at {
-                true => Others::Open(until.min(read_at)),
-                false => Others::Unread,
+                true => PeerLiveness::Open(until.min(read_at)),
+                false => PeerLiveness::Unread,
             };
         }
         if cx.progress.listed_at < until {
             // A watch may have left out that it was renewed, or that it is over.
-            return Others::Unread;
+            return PeerLiveness::Unread;
         }
         match (leased, unsure) {
             // The store has kept it for longer than a dead one's.
-            (true, false) => Others::Live,
-            (true, true) => Others::Unasked(id),
-            (false, _) => Others::Gone,
+            (true, false) => PeerLiveness::Live,
+            (true, true) => PeerLiveness::Unasked(id),
+            (false, _) => PeerLiveness::Gone,
         }
     }
 
@@ -233,7 +239,7 @@ impl Startup {
         cx: &mut Ctx,
         session: &Session,
         record: Option<&NodeRecord>,
-    ) -> Entering {
+    ) -> RegistrationStep {
         let mode = match record {
             Some(record) => record.mode.clone(),
             None if cx.config.join => NodeMode::drained(NodeMode::JOINED),
@@ -241,39 +247,39 @@ impl Startup {
         };
         if cx.config.role != Role::Node {
             let unsure = false;
-            return Entering::As(Entry { mode, unsure });
+            return RegistrationStep::As(RegistrationMode { mode, unsure });
         }
         let others = self.others(cx);
-        if others == Others::Gone && self.raise_boot(cx, WritePurpose::Boot) {
-            return Entering::Raising;
+        if others == PeerLiveness::Gone && self.raise_boot(cx, WritePurpose::Boot) {
+            return RegistrationStep::Raising;
         }
         let returns = record.filter(|r| mode == NodeMode::Active && self.is_stale(cx, session, r));
-        let sure = matches!(others, Others::Live | Others::Gone);
+        let sure = matches!(others, PeerLiveness::Live | PeerLiveness::Gone);
         match (returns, others) {
-            (None, _) | (Some(_), Others::Gone) => Entering::As(Entry {
+            (None, _) | (Some(_), PeerLiveness::Gone) => RegistrationStep::As(RegistrationMode {
                 mode,
                 unsure: !sure,
             }),
-            (Some(record), Others::Live) => {
-                let reason = match session.was_mine(cx, record.session) {
+            (Some(record), PeerLiveness::Live) => {
+                let reason = match session.has_created(cx, record.session) {
                     true => NodeMode::REGISTRATION_EXPIRED,
                     false => NodeMode::STALE_RESTART,
                 };
-                Entering::As(Entry {
+                RegistrationStep::As(RegistrationMode {
                     mode: NodeMode::drained(reason),
                     unsure: false,
                 })
             }
-            (Some(_), Others::Open(at)) => Entering::At(at),
-            (Some(_), Others::Unread) => Entering::Unread,
-            (Some(_), Others::Unasked(id)) => Entering::Unasked(id),
+            (Some(_), PeerLiveness::Open(at)) => RegistrationStep::At(at),
+            (Some(_), PeerLiveness::Unread) => RegistrationStep::Unread,
+            (Some(_), PeerLiveness::Unasked(id)) => RegistrationStep::Unasked(id),
         }
     }
 
     /// Asks after the lease of one of those that the start found. If it is kept, that is asked again when it should be gone.
-    pub(super) fn ask_after_company(&mut self, cx: &mut Ctx, id: SessionId) {
+    pub(super) fn check_peer_lease(&mut self, cx: &mut Ctx, id: SessionId) {
         let now = cx.now;
-        let found = self.company.as_mut().and_then(|c| c.found.get_mut(&id));
+        let found = self.peers.as_mut().and_then(|c| c.found.get_mut(&id));
         if let Some((_, since)) = found {
             *since = now;
         }
@@ -283,7 +289,7 @@ impl Startup {
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
     /// whole cluster has not begun anew since.
     fn is_stale(&self, cx: &Ctx, session: &Session, record: &NodeRecord) -> bool {
-        let ran_out = match cx.view.sessions.get(&record.session) {
+        let expired_session = match cx.view.sessions.get(&record.session) {
             Some(session) => {
                 let reason = session.ended.map(|ended| ended.reason);
                 matches!(reason, Some(EndReason::Expired | EndReason::LeaseGone))
@@ -291,17 +297,17 @@ impl Startup {
             // Where the store keeps the time, what is gone has run out, unless its holder knows better.
             None => {
                 let leased = cx.config.timekeeper == Timekeeper::Store;
-                leased && !session.was_mine(cx, record.session)
+                leased && !session.has_created(cx, record.session)
             }
-        } || session.ran_out == Some(record.session);
+        } || session.expired_session == Some(record.session);
         let boot = cx.view.cluster.get(&()).map_or(0, |c| c.boot);
         let ran_under = record.boot.unwrap_or(boot);
-        cx.config.rejoin == RejoinMode::Manual && ran_out && ran_under >= boot
+        cx.config.rejoin == RejoinMode::Manual && expired_session && ran_under >= boot
     }
 
     /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.
     fn raise_boot(&mut self, cx: &mut Ctx, purpose: WritePurpose) -> bool {
-        let Some(company) = self.company.as_ref().filter(|c| c.begun) else {
+        let Some(company) = self.peers.as_ref().filter(|c| c.begun) else {
             return false;
         };
         let boot = company.boot;
@@ -332,19 +338,19 @@ impl Startup {
             return;
         }
         match self.others(cx) {
-            Others::Open(at) => return cx.timers.set(Timer::OwnRecord, at.max(cx.now)),
-            Others::Unread => {
+            PeerLiveness::Open(at) => return cx.timers.set(Timer::OwnRecord, at.max(cx.now)),
+            PeerLiveness::Unread => {
                 cx.list();
                 let again = cx.now + cx.config.timing.renew_interval;
                 return cx.timers.set(Timer::OwnRecord, again);
             }
-            Others::Unasked(_) => {
+            PeerLiveness::Unasked(_) => {
                 // Somebody asks after each session, now and then.
                 let again = cx.now + cx.config.timing.renew_interval;
                 return cx.timers.set(Timer::OwnRecord, again);
             }
-            Others::Gone if self.raise_boot(cx, WritePurpose::OwnRecord) => return,
-            Others::Gone | Others::Live => {}
+            PeerLiveness::Gone if self.raise_boot(cx, WritePurpose::OwnRecord) => return,
+            PeerLiveness::Gone | PeerLiveness::Live => {}
         }
         let boot = cx.view.cluster.get(&()).map(|c| c.boot);
         let new = NodeRecord {
@@ -359,7 +365,7 @@ impl Startup {
 
 impl Ctx {
     /// A write of [`Purpose::OwnRecord`] is settled, whatever became of it: what is left to do shows in the view.
-    pub(super) fn on_around_settled(&mut self, failed: bool) {
+    pub(super) fn on_own_record_settled(&mut self, failed: bool) {
         let at = match failed {
             true => self.later(self.config.timing.renew_retry_interval),
             false => self.now,
@@ -403,7 +409,7 @@ impl Shards {
                 && (seen.record.is_owned_by(session)
                     || coming.is_some_and(|(mv, _)| mv.to.session == session))
         });
-        self.runs.is_empty()
+        self.activations.is_empty()
             && mine.next().is_none()
             && self.slots.values().all(super::shards::ShardSlot::is_quiet)
     }

@@ -57,9 +57,9 @@ pub(super) struct Session {
     /// It was reported that renewals have stopped because the runtime shows no sign of life.
     pub(super) wedged: bool,
     /// Session of this node that has expired according to the store.
-    pub(super) ran_out: Option<SessionId>,
+    pub(super) expired_session: Option<SessionId>,
     /// Time of the last write of the session's record that reported costs or changed its list of unserved shards.
-    pub(super) load_told: Time,
+    pub(super) costs_reported_at: Time,
 }
 
 /// A change of the session that concerns other parts of the node.
@@ -182,9 +182,9 @@ impl Session {
         let nonce = cx.nonce();
         let boot_clock = cx.boot_clock();
         let stopping = matches!(cx.life, Life::Stopping);
-        let loads = shards.loads(cx);
+        let loads = shards.reported_costs(cx);
         let unserved = cx.unserved();
-        let news = self.is_news(cx, &loads) || self.unserved_is_news(cx, &unserved);
+        let news = self.costs_changed(cx, &loads) || self.unserved_changed(cx, &unserved);
         let Some(holder) = cx.own.as_mut().filter(|h| !h.busy) else {
             return;
         };
@@ -214,7 +214,7 @@ impl Session {
         let record = Record::Session(Arc::new(record));
         let id = holder.id;
         if tells_load {
-            self.load_was_told(cx, cx.now);
+            self.note_cost_report(cx, cx.now);
         }
         let request = Request::Put {
             key: Key::Session(id),
@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// Whether what the session says is held is not what is held.
-    fn tells_old_news(&self, cx: &Ctx) -> bool {
+    fn held_changed(&self, cx: &Ctx) -> bool {
         let told = cx.own.as_ref().map(|h| &h.record.held);
         told.is_some_and(|told| *told != cx.held)
     }
@@ -281,7 +281,7 @@ impl Session {
                     cx.timers.set(Timer::Renew, cx.now);
                 } else {
                     let change = self.renewal_confirmed(cx, sent, cx.config.timing.ttl);
-                    if self.tells_old_news(cx) {
+                    if self.held_changed(cx) {
                         cx.timers.set(Timer::Renew, cx.now);
                     }
                     return change;

@@ -10,7 +10,7 @@ use super::election::Leader;
 use super::renewal::Session;
 use super::shards::Shards;
 use super::startup::{Boot, Startup};
-use super::store_requests::{Settled, WritePurpose};
+use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
 impl Ctx {
@@ -69,18 +69,20 @@ pub(super) fn stop_state(cx: &Ctx, shards: &Shards, session: &Session) -> StopSt
 }
 
 /// Continues a stop after the write of the session's end is settled.
-pub(super) fn on_resigned(cx: &mut Ctx, session: &mut Session, outcome: &Settled) {
+pub(super) fn on_resigned(cx: &mut Ctx, session: &mut Session, outcome: &WriteOutcome) {
     if !matches!(cx.life, Life::Stopping) {
         return;
     }
     match outcome {
-        Settled::Failed { .. } => {
+        WriteOutcome::Failed { .. } => {
             let retry = cx.later(cx.config.timing.renew_retry_interval);
             session.resign_not_before = retry;
             cx.timers.set(Timer::Tick, retry);
         }
         // A renewal of this node may have come first. The view contains it, and the next scan resigns again.
-        Settled::Lost if cx.my_session().is_some_and(|own| !cx.ended(own.id)) => cx.scan_all = true,
+        WriteOutcome::Lost if cx.my_session().is_some_and(|own| !cx.ended(own.id)) => {
+            cx.scan_all = true
+        }
         _ => cx.stopped(),
     }
 }

@@ -17,11 +17,11 @@ use crate::view::KeyState;
 
 use super::context::Ctx;
 use super::membership::Membership;
-use super::readiness::Initial;
+use super::readiness::StartupWait;
 use super::record_recovery::Recovery;
-use super::rejoin::{Entering, StartupPeers};
+use super::rejoin::{RegistrationStep, StartupPeers};
 use super::renewal::Session;
-use super::store_requests::{Settled, WritePurpose};
+use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Timekeeper};
 
@@ -46,9 +46,9 @@ pub(super) struct Boot {
 pub(super) struct Startup {
     pub(super) boot: Boot,
     /// What must be settled before the node counts as started; `None` once it is.
-    pub(super) initial: Option<Initial>,
+    pub(super) initial: Option<StartupWait>,
     /// Other nodes that were live at the start; `None` before they are recorded.
-    pub(super) company: Option<StartupPeers>,
+    pub(super) peers: Option<StartupPeers>,
 }
 
 /// End of a start.
@@ -110,7 +110,7 @@ impl Startup {
 
     /// Restarts the observation of the peers that the start found: what was observed during an outage proves nothing.
     pub(super) fn restart_peers(&mut self, now: Time) {
-        if let Some(peers) = &mut self.company {
+        if let Some(peers) = &mut self.peers {
             peers.restart(now);
         }
     }
@@ -131,7 +131,7 @@ impl Startup {
             let first = !std::mem::replace(&mut boot.begun, true);
             boot.under_way = 1;
             if first {
-                self.company = None;
+                self.peers = None;
             }
             cx.list();
             return None;
@@ -419,25 +419,25 @@ impl Startup {
             return Ok(self.end_predecessor(cx));
         }
         if let Some(id) = holder
-            && !session.was_mine(cx, id)
+            && !session.has_created(cx, id)
             && !cx.ended(id)
             && cx.config.last_session != Some(id)
         {
             return self.wait_for_name(cx, membership, id);
         }
         let entry = match self.enter_as(cx, session, recorded.as_deref()) {
-            Entering::As(entry) => entry,
-            Entering::Raising => {
+            RegistrationStep::As(entry) => entry,
+            RegistrationStep::Raising => {
                 self.count_under_way(cx);
                 return Ok(Next::Wait);
             }
-            Entering::At(at) => return Ok(Next::At(at)),
-            Entering::Unasked(session) => {
+            RegistrationStep::At(at) => return Ok(Next::At(at)),
+            RegistrationStep::Unasked(session) => {
                 self.count_under_way(cx);
-                self.ask_after_company(cx, session);
+                self.check_peer_lease(cx, session);
                 return Ok(Next::Wait);
             }
-            Entering::Unread => {
+            RegistrationStep::Unread => {
                 if let Some(boot) = self.boot(cx) {
                     boot.store = None;
                 }
@@ -580,16 +580,16 @@ impl Startup {
         &mut self,
         cx: &mut Ctx,
         membership: &mut Membership,
-        outcome: Settled,
+        outcome: WriteOutcome,
     ) {
         let retry = cx.later(cx.config.timing.renew_retry_interval);
         let Some(boot) = self.boot(cx) else { return };
         boot.under_way = boot.under_way.saturating_sub(1);
-        if matches!(outcome, Settled::Failed { .. }) {
+        if matches!(outcome, WriteOutcome::Failed { .. }) {
             boot.not_before = retry;
             // What was observed while the store was away proves nothing.
             membership.trust_from(cx.now);
-            if let Some(company) = &mut self.company {
+            if let Some(company) = &mut self.peers {
                 company.restart(cx.now);
             }
             cx.timers.set(Timer::Boot, retry);
@@ -635,7 +635,7 @@ impl Startup {
         if again && refusal.is_some() {
             return refusal;
         }
-        self.on_boot_settled(cx, membership, Settled::Failed { unknown: false });
+        self.on_boot_settled(cx, membership, WriteOutcome::Failed { unknown: false });
         None
     }
 
@@ -650,7 +650,7 @@ impl Startup {
         {
             return Some(refusal);
         }
-        self.on_boot_settled(cx, membership, Settled::Failed { unknown: false });
+        self.on_boot_settled(cx, membership, WriteOutcome::Failed { unknown: false });
         None
     }
 }
@@ -676,7 +676,7 @@ impl Ctx {
 
 impl Session {
     /// Whether a session was created by this very process.
-    pub(super) fn was_mine(&self, cx: &Ctx, session: SessionId) -> bool {
+    pub(super) fn has_created(&self, cx: &Ctx, session: SessionId) -> bool {
         let n = session.0.wrapping_sub(cx.config.entropy);
         n >= 1 && n <= u128::from(self.sessions)
     }

@@ -20,7 +20,7 @@ use crate::view::KeyState;
 
 use super::context::Ctx;
 use super::renewal::{Session, SessionChange};
-use super::store_requests::{Pending, Settled, WritePurpose};
+use super::store_requests::{Pending, WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
@@ -69,7 +69,7 @@ impl Session {
         );
     }
 
-    pub(super) fn on_kept(
+    pub(super) fn on_kept_alive(
         &mut self,
         cx: &mut Ctx,
         sent: Time,
@@ -82,8 +82,8 @@ impl Session {
             Reply::KeptAlive(LeaseState::Alive(left)) => {
                 let sure = cx.config.timing.sure_of(left);
                 let change = self.renewal_confirmed(cx, sent, sure);
-                self.look_at_own_record(cx, id);
-                if self.holds_unsaid(cx) {
+                self.check_own_record(cx, id);
+                if self.held_unreported(cx) {
                     // It came while the lease was kept alive, and owners wait to hear of it.
                     cx.timers.set(Timer::Renew, cx.now);
                 }
@@ -100,7 +100,7 @@ impl Session {
                 None
             }
             Reply::KeptAlive(LeaseState::Gone) => {
-                self.ran_out = Some(id);
+                self.expired_session = Some(id);
                 Some(SessionChange::Over(Reason::SessionEnded))
             }
             Reply::Failed(failure) => self.renewal_failed(cx, failure),
@@ -109,7 +109,7 @@ impl Session {
     }
 
     /// Returns true if a held move is missing in the session's record.
-    fn holds_unsaid(&self, cx: &Ctx) -> bool {
+    fn held_unreported(&self, cx: &Ctx) -> bool {
         let Some(holder) = &cx.own else {
             return false;
         };
@@ -131,9 +131,9 @@ impl Session {
         );
     }
 
-    /// The lease is kept and the record is under it; but does the record say what it should? Others go by it, and where
+    /// The lease is kept and the record is under it; but does the record say what it should? PeerLiveness go by it, and where
     /// nothing is written at rest, only this look finds out.
-    fn look_at_own_record(&mut self, cx: &mut Ctx, id: SessionId) {
+    fn check_own_record(&mut self, cx: &mut Ctx, id: SessionId) {
         let known = cx.view.version(&Key::Session(id));
         let Some(holder) = &cx.own else { return };
         let leaves = matches!(cx.life, Life::Stopping) && !holder.record.stopping;
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Somebody else wrote the node's own record, and without its lease it would stay for ever: it is written again.
+    /// Somebody else wrote the node's own record, and without its lease it would slot for ever: it is written again.
     pub(super) fn tie_to_lease(&mut self, cx: &mut Ctx, found: Found) -> Option<SessionChange> {
         if let Some(over) = self.rewrite_session(cx, found) {
             return Some(over);
@@ -167,9 +167,9 @@ impl Session {
 
 impl Ctx {
     /// Asks after the sessions up to the next node's, and after everyone whose record cannot be read or tells of no lease: a
-    /// record that lost its lease by somebody's hand would stay for ever once its holder is dead. Each has somebody who asks,
+    /// record that lost its lease by somebody's hand would slot for ever once its holder is dead. Each has somebody who asks,
     /// and nobody asks after all.
-    pub(super) fn ask_after_neighbours(&mut self) {
+    pub(super) fn check_neighbour_leases(&mut self) {
         let Some(me) = self.session() else { return };
         if self.config.timekeeper != Timekeeper::Store
             || self.config.role != Role::Node
@@ -235,7 +235,7 @@ impl Session {
 /// Result of a check whether the lease of a session exists.
 pub(super) enum LeaseCheck {
     /// The check is settled without a write.
-    Settled(Settled),
+    WriteOutcome(WriteOutcome),
     /// The end of the session is being written.
     Writing,
     /// A live process has this node's name.
@@ -251,16 +251,16 @@ pub(super) fn on_lease_checked(
     waited: bool,
 ) -> LeaseCheck {
     let Reply::Lease(alive) = *reply else {
-        return LeaseCheck::Settled(Settled::Failed { unknown: false });
+        return LeaseCheck::WriteOutcome(WriteOutcome::Failed { unknown: false });
     };
     let starts = *purpose == WritePurpose::Boot;
     if cx.ended(id) || cx.session() == Some(id) {
-        return LeaseCheck::Settled(Settled::Lost);
+        return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
     }
     if !alive {
         // A record of a newer format is never rewritten.
         if !starts && cx.is_newer(id) {
-            return LeaseCheck::Settled(Settled::Lost);
+            return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
         }
         cx.end_session(id, EndReason::LeaseGone, purpose.clone());
         return LeaseCheck::Writing;
@@ -271,13 +271,13 @@ pub(super) fn on_lease_checked(
         return LeaseCheck::Writing;
     }
     if !starts || !waited {
-        return LeaseCheck::Settled(Settled::Lost);
+        return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
     }
     let record = cx.view.sessions.get(&id);
     if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || cx.is_corrupt(id) {
         // The length of the lease is unknown. A live owner soon writes the record again, but the watch may miss that.
         cx.read(Key::Session(id));
-        return LeaseCheck::Settled(Settled::Failed { unknown: false });
+        return LeaseCheck::WriteOutcome(WriteOutcome::Failed { unknown: false });
     }
     LeaseCheck::NameInUse
 }

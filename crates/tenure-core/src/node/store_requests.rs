@@ -23,8 +23,8 @@ pub(super) enum WritePurpose {
     Boot,
     /// Ending somebody's session.
     ExpireSession(SessionId),
-    /// A change to a shard's record that belongs to its stay here.
-    Stay(ShardId),
+    /// A change to a shard's record that belongs to its slot here.
+    Shard(ShardId),
     /// Drawing a generation in order to make lost records anew.
     Generation(KeyspaceName),
     /// Drawing a generation in order to create a keyspace.
@@ -47,7 +47,7 @@ pub(super) enum WritePurpose {
 
 /// How a write ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Settled {
+pub(super) enum WriteOutcome {
     /// It is in the store.
     Done,
     /// Somebody else's value is in the store; the view has it.
@@ -131,20 +131,20 @@ impl Pending {
 }
 
 /// A write whose outcome is settled.
-pub(super) type SettledWrite = (WritePurpose, Settled);
+pub(super) type SettledWrite = (WritePurpose, WriteOutcome);
 
 /// Reads a key back after a write that lost its race, or whose outcome is unknown.
 pub(super) fn read_back(cx: &mut Ctx, write: Write, unknown: bool) -> Option<SettledWrite> {
     if unknown
         && cx.broken_by(Mutant::UnknownClaimAssumed)
-        && matches!(write.purpose, WritePurpose::Stay(_))
+        && matches!(write.purpose, WritePurpose::Shard(_))
     {
         let found = Found {
             version: Version::Number(u64::MAX),
             record: Ok(write.record),
         };
         cx.learn(&write.key, found);
-        return Some((write.purpose, Settled::Done));
+        return Some((write.purpose, WriteOutcome::Done));
     }
     let key = write.key.clone();
     let pending = Pending::ReadBack {
@@ -177,7 +177,7 @@ pub(super) fn on_read_back(
             let unchanged = expect == Expect::Version(found.version.clone());
             let own = nonce == Some(record.head().nonce);
             let unguarded = cx.broken_by(Mutant::UnguardedWrite);
-            if unguarded && matches!(purpose, WritePurpose::Stay(_)) && !own {
+            if unguarded && matches!(purpose, WritePurpose::Shard(_)) && !own {
                 cx.put(key, Expect::Version(found.version), record, purpose);
                 return None;
             }
@@ -186,21 +186,21 @@ pub(super) fn on_read_back(
             let version = cx.view.version(&key);
             let unchanged = unchanged || version.is_some_and(|v| expect == Expect::Version(v));
             if own {
-                Settled::Done
+                WriteOutcome::Done
             } else if unchanged {
-                Settled::Failed { unknown }
+                WriteOutcome::Failed { unknown }
             } else {
-                Settled::Lost
+                WriteOutcome::Lost
             }
         }
         Reply::Got(None) => {
             learn_missing(cx, recovery, key, mark);
             match expect == Expect::Absent {
-                true => Settled::Failed { unknown },
-                false => Settled::Lost,
+                true => WriteOutcome::Failed { unknown },
+                false => WriteOutcome::Lost,
             }
         }
-        _ => Settled::Failed { unknown },
+        _ => WriteOutcome::Failed { unknown },
     };
     Some((purpose, outcome))
 }
@@ -223,7 +223,7 @@ pub(super) fn learn_missing(cx: &mut Ctx, recovery: &mut Recovery, key: Key, mar
 /// Result of the reply to a write.
 pub(super) enum PutResult {
     /// The write is settled; `None`: it is being read back.
-    Settled(Option<SettledWrite>),
+    WriteOutcome(Option<SettledWrite>),
     /// The store denied a write of the start for good.
     Denied(Refusal),
 }
@@ -234,7 +234,7 @@ pub(super) fn on_put(cx: &mut Ctx, leader: &mut Leader, write: Write, reply: Rep
         Reply::Won(version) => {
             let record = Ok(write.record);
             cx.learn(&write.key, Found { version, record });
-            Some((write.purpose, Settled::Done))
+            Some((write.purpose, WriteOutcome::Done))
         }
         Reply::Lost => read_back(cx, write, false),
         Reply::Failed(failure @ StoreFailure::Unknown(_)) => {
@@ -251,11 +251,11 @@ pub(super) fn on_put(cx: &mut Ctx, leader: &mut Leader, write: Write, reply: Rep
             if let Some(refusal) = Startup::denied_at_start(cx, &failure).filter(|_| starts) {
                 return PutResult::Denied(refusal);
             }
-            Some((write.purpose, Settled::Failed { unknown: false }))
+            Some((write.purpose, WriteOutcome::Failed { unknown: false }))
         }
         _ => None,
     };
-    PutResult::Settled(settled)
+    PutResult::WriteOutcome(settled)
 }
 
 /// Evaluates the reply to a read. Returns a session whose expiry is to be checked, because only reads show its current record.

@@ -20,25 +20,25 @@ pub(super) enum Timer {
     /// Look whether a session is over.
     SessionExpiry(SessionId),
     /// Look at a shard.
-    Stay(ShardId),
+    Shard(ShardId),
     /// Look at everything.
     Tick,
     /// The set of members has been the same for long enough.
     Rebalance,
     /// Look again at shards that are held elsewhere.
-    Acquire,
+    ClaimRetry,
     /// Ask again about keys that seem to be missing.
     Absent,
     /// Make lost records anew.
     Restore,
     /// Stand for leader.
-    Lead,
+    Election,
     /// Plan for the others.
     Plan,
     /// Stop, finished or not.
     Stop,
     /// Go on with a look at every shard.
-    Look,
+    Scan,
     /// Look who else lives, and what the node's own record asks of it.
     OwnRecord,
     /// End of a pause of planned moves.
@@ -47,8 +47,8 @@ pub(super) enum Timer {
 
 /// How many kinds of timers there are.
 const KINDS: usize = 16;
-const JUDGE: usize = 3;
-const STAY: usize = 4;
+const EXPIRY: usize = 3;
+const SHARD: usize = 4;
 
 impl Timer {
     fn kind(&self) -> usize {
@@ -56,17 +56,17 @@ impl Timer {
             Self::Boot => 0,
             Self::Renew => 1,
             Self::Lease => 2,
-            Self::SessionExpiry(_) => JUDGE,
-            Self::Stay(_) => STAY,
+            Self::SessionExpiry(_) => EXPIRY,
+            Self::Shard(_) => SHARD,
             Self::Tick => 5,
             Self::Rebalance => 6,
-            Self::Acquire => 7,
+            Self::ClaimRetry => 7,
             Self::Absent => 8,
             Self::Restore => 9,
-            Self::Lead => 10,
+            Self::Election => 10,
             Self::Plan => 11,
             Self::Stop => 12,
-            Self::Look => 13,
+            Self::Scan => 13,
             Self::OwnRecord => 14,
             Self::PauseEnd => 15,
         }
@@ -176,8 +176,8 @@ pub(super) struct Timers {
     kinds: [Time; KINDS],
     /// The kind of the earliest time; of equal ones, the first. Every step asks for it several times.
     first: usize,
-    judge: Few<SessionId>,
-    stay: Each<ShardId>,
+    sessions: Few<SessionId>,
+    shards: Each<ShardId>,
 }
 
 impl Default for Timers {
@@ -185,8 +185,8 @@ impl Default for Timers {
         Self {
             kinds: [Time::NEVER; KINDS],
             first: 0,
-            judge: Few::default(),
-            stay: Each::default(),
+            sessions: Few::default(),
+            shards: Each::default(),
         }
     }
 }
@@ -199,12 +199,12 @@ impl Timers {
         }
         match timer {
             Timer::SessionExpiry(id) => {
-                self.judge.set(id, at);
-                self.put(JUDGE, self.judge.first());
+                self.sessions.set(id, at);
+                self.put(EXPIRY, self.sessions.first());
             }
-            Timer::Stay(id) => {
-                self.stay.set(id, at);
-                self.put(STAY, self.stay.first());
+            Timer::Shard(id) => {
+                self.shards.set(id, at);
+                self.put(SHARD, self.shards.first());
             }
             single => self.put(single.kind(), at),
         }
@@ -213,8 +213,8 @@ impl Timers {
     /// Wakes for this purpose at this time if it would not be woken earlier.
     pub(super) fn set_sooner(&mut self, timer: Timer, at: Time) {
         let old = match &timer {
-            Timer::SessionExpiry(id) => self.judge.get(*id),
-            Timer::Stay(id) => self.stay.at.get(id).copied(),
+            Timer::SessionExpiry(id) => self.sessions.get(*id),
+            Timer::Shard(id) => self.shards.at.get(id).copied(),
             single => Some(self.kinds[single.kind()]),
         };
         if old.is_none_or(|old| old > at) {
@@ -226,12 +226,12 @@ impl Timers {
     pub(super) fn clear(&mut self, timer: &Timer) {
         match timer {
             Timer::SessionExpiry(id) => {
-                self.judge.clear(*id);
-                self.put(JUDGE, self.judge.first());
+                self.sessions.clear(*id);
+                self.put(EXPIRY, self.sessions.first());
             }
-            Timer::Stay(id) => {
-                self.stay.clear(id);
-                self.put(STAY, self.stay.first());
+            Timer::Shard(id) => {
+                self.shards.clear(id);
+                self.put(SHARD, self.shards.first());
             }
             single => self.put(single.kind(), Time::NEVER),
         }
@@ -253,16 +253,16 @@ impl Timers {
     }
 
     /// The same for a shard, at less cost.
-    pub(super) fn clear_stay(&mut self, id: &ShardId) {
-        if !self.stay.at.is_empty() {
-            self.stay.clear(id);
-            self.put(STAY, self.stay.first());
+    pub(super) fn clear_shard(&mut self, id: &ShardId) {
+        if !self.shards.at.is_empty() {
+            self.shards.clear(id);
+            self.put(SHARD, self.shards.first());
         }
     }
 
     /// Whether it wakes for this shard.
-    pub(super) fn has_stay(&self, id: &ShardId) -> bool {
-        !self.stay.at.is_empty() && self.stay.at.contains_key(id)
+    pub(super) fn has_shard(&self, id: &ShardId) -> bool {
+        !self.shards.at.is_empty() && self.shards.at.contains_key(id)
     }
 
     /// The next purpose whose time has come.
@@ -275,23 +275,23 @@ impl Timers {
             0 => Timer::Boot,
             1 => Timer::Renew,
             2 => Timer::Lease,
-            JUDGE => Timer::SessionExpiry(self.judge.take_first()?),
-            STAY => Timer::Stay(self.stay.take_first()?),
+            EXPIRY => Timer::SessionExpiry(self.sessions.take_first()?),
+            SHARD => Timer::Shard(self.shards.take_first()?),
             5 => Timer::Tick,
             6 => Timer::Rebalance,
-            7 => Timer::Acquire,
+            7 => Timer::ClaimRetry,
             8 => Timer::Absent,
             9 => Timer::Restore,
-            10 => Timer::Lead,
+            10 => Timer::Election,
             11 => Timer::Plan,
             12 => Timer::Stop,
-            13 => Timer::Look,
+            13 => Timer::Scan,
             14 => Timer::OwnRecord,
             _ => Timer::PauseEnd,
         };
         let next = match kind {
-            JUDGE => self.judge.first(),
-            STAY => self.stay.first(),
+            EXPIRY => self.sessions.first(),
+            SHARD => self.shards.first(),
             _ => Time::NEVER,
         };
         self.put(kind, next);
@@ -327,8 +327,8 @@ mod tests {
     fn what_is_due_comes_in_order_of_time_and_then_of_purpose() {
         let mut timers = Timers::default();
         timers.set(Timer::Tick, Time(5));
-        timers.set(Timer::Stay(shard("b")), Time(5));
-        timers.set(Timer::Stay(shard("a")), Time(5));
+        timers.set(Timer::Shard(shard("b")), Time(5));
+        timers.set(Timer::Shard(shard("a")), Time(5));
         timers.set(Timer::SessionExpiry(SessionId(1)), Time(5));
         timers.set(Timer::SessionExpiry(SessionId(2)), Time(4));
         timers.set(Timer::Renew, Time(6));
@@ -337,8 +337,8 @@ mod tests {
         let expected = [
             Timer::SessionExpiry(SessionId(2)),
             Timer::SessionExpiry(SessionId(1)),
-            Timer::Stay(shard("a")),
-            Timer::Stay(shard("b")),
+            Timer::Shard(shard("a")),
+            Timer::Shard(shard("b")),
             Timer::Tick,
         ];
         assert_eq!(due, expected);
@@ -348,14 +348,14 @@ mod tests {
     #[test]
     fn a_purpose_has_one_time() {
         let mut timers = Timers::default();
-        timers.set(Timer::Stay(shard("a")), Time(5));
-        timers.set(Timer::Stay(shard("a")), Time(9));
+        timers.set(Timer::Shard(shard("a")), Time(5));
+        timers.set(Timer::Shard(shard("a")), Time(9));
         assert_eq!(timers.next(), Some(Time(9)));
-        timers.set_sooner(Timer::Stay(shard("a")), Time(10));
+        timers.set_sooner(Timer::Shard(shard("a")), Time(10));
         assert_eq!(timers.next(), Some(Time(9)));
-        timers.set_sooner(Timer::Stay(shard("a")), Time(7));
+        timers.set_sooner(Timer::Shard(shard("a")), Time(7));
         assert_eq!(timers.next(), Some(Time(7)));
-        timers.clear(&Timer::Stay(shard("a")));
+        timers.clear(&Timer::Shard(shard("a")));
         assert_eq!(timers, Timers::default());
     }
 }

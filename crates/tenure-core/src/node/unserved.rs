@@ -65,11 +65,11 @@ impl Ctx {
 
 impl Session {
     /// Returns whether this is worth a write of the session's record that nothing else calls for.
-    pub(super) fn unserved_is_news(&self, cx: &Ctx, new: &UnservedShards) -> bool {
+    pub(super) fn unserved_changed(&self, cx: &Ctx, new: &UnservedShards) -> bool {
         let Some(holder) = &cx.own else {
             return false;
         };
-        holder.record.unserved != *new && cx.now >= self.load_told + cx.config.timing.ttl
+        holder.record.unserved != *new && cx.now >= self.costs_reported_at + cx.config.timing.ttl
     }
 }
 

@@ -43,12 +43,12 @@ impl Shards {
         id: &ShardId,
     ) -> Decision {
         let rules = cx.config.rules;
-        let Some(stay) = self.slots.get(id) else {
+        let Some(slot) = self.slots.get(id) else {
             return self.decide_idle(cx, membership, assignment, id);
         };
-        match stay.phase() {
+        match slot.phase() {
             Phase::Loading { epoch, .. } | Phase::Serving { epoch, .. } => {
-                let (epoch, writing) = (*epoch, stay.writing.is_some());
+                let (epoch, writing) = (*epoch, slot.writing.is_some());
                 self.decide_active(cx, membership, assignment, id, epoch, writing)
             }
             Phase::Closing {
@@ -63,7 +63,7 @@ impl Shards {
                 Decision::WaitUntil(*cut_at)
             }
             Phase::Closing { .. }
-                if rules.broken_by(Mutant::ClaimWhileBusy) && stay.writing.is_none() =>
+                if rules.broken_by(Mutant::ClaimWhileBusy) && slot.writing.is_none() =>
             {
                 self.decide_idle(cx, membership, assignment, id)
             }
@@ -84,11 +84,11 @@ impl Shards {
                 mv, step, limit, ..
             } => {
                 let (mv, step, limit) = (*mv, *step, *limit);
-                self.decide_succeeding(cx, membership, id, mv, step, limit)
+                self.decide_taking(cx, membership, id, mv, step, limit)
             }
-            Phase::Idle | Phase::RetryDelay { .. } if stay.writing.is_some() => Decision::Nothing,
-            Phase::Idle | Phase::RetryDelay { .. } if cx.now < stay.not_before => {
-                Decision::WaitUntil(stay.not_before)
+            Phase::Idle | Phase::RetryDelay { .. } if slot.writing.is_some() => Decision::Nothing,
+            Phase::Idle | Phase::RetryDelay { .. } if cx.now < slot.not_before => {
+                Decision::WaitUntil(slot.not_before)
             }
             Phase::RetryDelay { until } => match cx.readable(id) {
                 Ok((seen, _))
@@ -140,7 +140,7 @@ impl Shards {
         if record.ownership.moving().is_some() {
             return self.decide_moving(cx, id, &record, writing);
         }
-        self.note_called_off(cx, id, writing);
+        self.note_aborted(cx, id, writing);
         if record.deleting {
             let reason = Reason::Deleted;
             return Decision::Close(
@@ -166,8 +166,8 @@ impl Shards {
             if cx.now < limit {
                 return Decision::WaitUntil(limit);
             }
-            if let Some(stay) = self.slots.get_mut(id) {
-                stay.last_error = format!(
+            if let Some(slot) = self.slots.get_mut(id) {
+                slot.last_error = format!(
                     "loading did not finish within {:?}",
                     cx.config.timing.load_timeout
                 );
@@ -175,24 +175,26 @@ impl Shards {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::RetryLater);
         }
         match self.slots.get(id) {
-            Some(stay) if stay.is_serving() && !writing => self.decide_word(cx, stay, &record),
+            Some(slot) if slot.is_serving() && !writing => {
+                self.decide_record_update(cx, slot, &record)
+            }
             _ => Decision::Nothing,
         }
     }
 
-    /// A shard that is open here and stays so: does its record say how it is?
-    fn decide_word(&self, cx: &Ctx, stay: &ShardSlot, record: &ShardRecord) -> Decision {
+    /// A shard that is open here and slots so: does its record say how it is?
+    fn decide_record_update(&self, cx: &Ctx, slot: &ShardSlot, record: &ShardRecord) -> Decision {
         let change = match record.ownership {
             Ownership::Owned { serving: false, .. } => Transition::Serve,
-            Ownership::Owned { .. } if record.trouble != stay.trouble && !cx.is_leaving() => {
+            Ownership::Owned { .. } if record.trouble != slot.trouble && !cx.is_leaving() => {
                 Transition::ReportTrouble {
-                    said: stay.trouble.clone(),
+                    said: slot.trouble.clone(),
                 }
             }
             _ => return Decision::Nothing,
         };
-        if cx.now < stay.not_before {
-            return Decision::WaitUntil(stay.not_before);
+        if cx.now < slot.not_before {
+            return Decision::WaitUntil(slot.not_before);
         }
         Decision::Write(change)
     }
@@ -249,13 +251,11 @@ impl Shards {
             }
             return Decision::Adopt(record.epoch);
         }
-        self.left(cx, id);
+        self.note_left(cx, id);
         if let Some(owner) = record.owner() {
             cx.check_expired(owner.session);
         }
-        if let Some(decision) =
-            self.decide_successor(cx, membership, assignment, id, &record, since)
-        {
+        if let Some(decision) = self.decide_target(cx, membership, assignment, id, &record, since) {
             return decision;
         }
         if let Ownership::Free {
@@ -269,7 +269,7 @@ impl Shards {
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = cx.deny(awaiting_disclaimers)
+            && let Some(change) = cx.disclaimer(awaiting_disclaimers)
         {
             return Decision::Write(change);
         }
@@ -286,7 +286,7 @@ impl Shards {
             return Decision::Nothing;
         }
         if !wanted && !live_owner && cx.is_coordinated(&id.keyspace) && !cx.is_leaving() {
-            let at = cx.unled_claim_at(&record, since);
+            let at = cx.fallback_claim_at(&record, since);
             if at > cx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);
             }

@@ -1,4 +1,4 @@
-//! What the application says of its stays, and what follows from it.
+//! What the application says of its slots, and what follows from it.
 
 use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
@@ -21,7 +21,7 @@ impl Shards {
         &mut self,
         activation: ActivationId,
     ) -> Option<(ShardId, &mut ShardSlot)> {
-        let id = self.runs.get(&activation)?.clone();
+        let id = self.activations.get(&activation)?.clone();
         let slot = self.slots.get_mut(&id)?;
         Some((id, slot))
     }
@@ -41,10 +41,10 @@ impl Shards {
             return;
         }
         let &Phase::Serving { epoch, .. } = slot.phase() else {
-            return self.look_at(cx, membership, assignment, &id);
+            return self.evaluate(cx, membership, assignment, &id);
         };
         slot.served = epoch;
-        cx.timers.clear(&Timer::Stay(id.clone()));
+        cx.timers.clear(&Timer::Shard(id.clone()));
         cx.out.push(Action::Open(activation));
         cx.report_step(
             &id,
@@ -53,10 +53,10 @@ impl Shards {
             Reason::Loaded,
             Some(cx.config.name.clone()),
         );
-        self.look_at(cx, membership, assignment, &id);
+        self.evaluate(cx, membership, assignment, &id);
     }
 
-    /// A load failed; nothing of this stay runs any more.
+    /// A load failed; nothing of this slot runs any more.
     pub(in crate::node) fn on_load_failed(
         &mut self,
         cx: &mut Ctx,
@@ -71,16 +71,16 @@ impl Shards {
         if !slot.advance(PhaseEvent::LoadFailed(activation), cx) {
             return;
         }
-        self.runs.remove(&activation);
+        self.activations.remove(&activation);
         match before {
-            Phase::Loading { epoch, .. } => self.rest(cx, membership, &id, epoch, error),
+            Phase::Loading { epoch, .. } => self.retry_later(cx, membership, &id, epoch, error),
             Phase::Closing { then, .. } => self.after_close(cx, membership, &id, then),
-            _ => self.could_not_succeed(cx, &id, error),
+            _ => self.on_target_failed(cx, &id, error),
         }
     }
 
     /// The application's loop ended by itself: finish what is in flight and load again.
-    pub(in crate::node) fn on_run_ended(
+    pub(in crate::node) fn on_loop_ended(
         &mut self,
         cx: &mut Ctx,
         activation: ActivationId,
@@ -90,7 +90,10 @@ impl Shards {
         let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
-        let Some(served_for) = slot.served_for(cx.now).filter(|_| slot.is_run(activation)) else {
+        let Some(served_for) = slot
+            .served_for(cx.now)
+            .filter(|_| slot.is_activation(activation))
+        else {
             return;
         };
         if served_for >= retry_max {
@@ -120,10 +123,10 @@ impl Shards {
             return;
         };
         let runs = matches!(slot.phase(), Phase::Loading { .. } | Phase::Serving { .. });
-        if runs && slot.is_run(activation) {
+        if runs && slot.is_activation(activation) {
             // Cut as the record has it, so that the two can be compared.
             slot.trouble = said.map(ownership::brief);
-            self.look_at(cx, membership, assignment, &id);
+            self.evaluate(cx, membership, assignment, &id);
         }
     }
 
@@ -149,8 +152,8 @@ impl Shards {
         if !slot.advance(PhaseEvent::Stopped(activation), cx) {
             return;
         }
-        self.runs.remove(&activation);
-        cx.timers.clear(&Timer::Stay(id.clone()));
+        self.activations.remove(&activation);
+        cx.timers.clear(&Timer::Shard(id.clone()));
         cx.report_step(&id, ShardStep::Stopped, epoch, reason, None);
         self.after_close(cx, membership, &id, then);
     }
@@ -171,11 +174,11 @@ impl Shards {
             }
             AfterClose::Seal { mv, seal } if cx.may_own() => self.write_seal(cx, id, mv, seal),
             AfterClose::GiveUp => {
-                if let (Some(stay), Some(record)) = (self.slots.get_mut(id), cx.view.shards.get(id))
+                if let (Some(slot), Some(record)) = (self.slots.get_mut(id), cx.view.shards.get(id))
                 {
-                    stay.given_up = stay.given_up.max(record.epoch);
+                    slot.given_up = slot.given_up.max(record.epoch);
                 }
-                self.left(cx, id);
+                self.note_left(cx, id);
             }
             AfterClose::RetryLater => {
                 let error = self
@@ -184,9 +187,9 @@ impl Shards {
                     .map(|s| s.last_error.clone())
                     .unwrap_or_default();
                 let epoch = cx.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
-                self.rest(cx, membership, id, epoch, error);
+                self.retry_later(cx, membership, id, epoch, error);
             }
-            _ => self.left(cx, id),
+            _ => self.note_left(cx, id),
         }
         cx.changed.insert(Key::Shard(id.clone()));
     }
@@ -199,7 +202,7 @@ impl Shards {
     }
 
     /// Waits before the next load; after too many, lets another node try.
-    fn rest(
+    fn retry_later(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
@@ -209,15 +212,15 @@ impl Shards {
     ) {
         let timing = cx.timing();
         let now = cx.now;
-        let Some(stay) = self.slots.get_mut(id) else {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        stay.attempts += 1;
-        let attempt = stay.attempts;
+        slot.attempts += 1;
+        let attempt = slot.attempts;
         let wait = timing.load_retry_min * 2u32.saturating_pow((attempt - 1).min(16));
         let until = now + wait.min(timing.load_retry_max);
-        stay.advance(PhaseEvent::Wait { until }, cx);
-        cx.timers.set(Timer::Stay(id.clone()), until);
+        slot.advance(PhaseEvent::Wait { until }, cx);
+        cx.timers.set(Timer::Shard(id.clone()), until);
         cx.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
@@ -241,8 +244,8 @@ impl Shards {
             && self.owns_in_record(cx, id)
             && free_to_write
         {
-            if let Some(stay) = self.slots.get_mut(id) {
-                stay.attempts = 0;
+            if let Some(slot) = self.slots.get_mut(id) {
+                slot.attempts = 0;
             }
             self.write(cx, id, Transition::Fail { error });
         }

@@ -46,12 +46,12 @@ use crate::telemetry::{NodeEvent, ShardStep};
 use crate::time::Time;
 
 use decide::Decision;
-pub(super) use move_batches::Together;
+pub(super) use move_batches::IncomingMoves;
 pub(super) use slot::ShardSlot;
 use slot::{AfterClose, Phase, PhaseEvent, Readiness, Writing};
 
 use super::Life;
-use super::store_requests::{Settled, WritePurpose};
+use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
 /// How many shards are looked at in one step.
@@ -65,18 +65,18 @@ pub(super) type Slots = BTreeMap<ShardId, ShardSlot>;
 pub(super) struct Shards {
     pub(super) slots: Slots,
     /// Shards by activation that has not ended.
-    pub(super) runs: BTreeMap<ActivationId, ShardId>,
+    pub(super) activations: BTreeMap<ActivationId, ShardId>,
     /// Shards of this node that move or are released to other nodes.
     pub(super) leaving: BTreeSet<ShardId>,
     /// Shards that move to this node and freeze together.
-    pub(super) together: Together,
+    pub(super) together: IncomingMoves,
     /// Shards with a write that may still land, and the rev that it would replace: read at every tick until it has moved.
     pub(super) doubtful: BTreeMap<ShardId, u64>,
     /// Rest of a scan of all shards.
     pub(super) to_scan: VecDeque<ShardId>,
     pub(super) retries: ClaimRetries,
     /// Number of activations so far.
-    pub(super) run_count: u64,
+    pub(super) activation_count: u64,
     /// The application has reported the cost of a shard.
     pub(super) measured: bool,
 }
@@ -84,25 +84,25 @@ pub(super) struct Shards {
 impl Shards {
     /// Returns `true` if no shard runs or is being written here.
     pub(super) fn is_quiet(&self) -> bool {
-        self.runs.is_empty() && self.slots.values().all(ShardSlot::is_quiet)
+        self.activations.is_empty() && self.slots.values().all(ShardSlot::is_quiet)
     }
 
-    pub(super) fn look_at_every_shard(
+    pub(super) fn scan_all_shards(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
         assignment: &mut Assignment,
     ) {
         for keyspace in assignment.greedy() {
-            assignment.derive_wants(cx, membership, &self.slots, &keyspace);
+            assignment.derive(cx, membership, &self.slots, &keyspace);
         }
-        self.to_scan = self.worth_a_look(cx, membership, assignment).into();
-        self.look_on(cx, membership, assignment);
+        self.to_scan = self.shards_to_scan(cx, membership, assignment).into();
+        self.continue_scan(cx, membership, assignment);
     }
 
     /// Goes on with a look at every shard, for a portion of them: the session is renewed between two steps, not within one,
     /// and with very many shards one step for all of them would take longer than a renewal may.
-    pub(super) fn look_on(
+    pub(super) fn continue_scan(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
@@ -111,39 +111,39 @@ impl Shards {
         let mut derived = None;
         for _ in 0..MAX_SHARDS_PER_STEP {
             let Some(id) = self.to_scan.pop_front() else {
-                return cx.timers.clear(&Timer::Look);
+                return cx.timers.clear(&Timer::Scan);
             };
             if derived.as_ref() != Some(&id.keyspace) {
-                assignment.derive_wants(cx, membership, &self.slots, &id.keyspace);
+                assignment.derive(cx, membership, &self.slots, &id.keyspace);
                 derived = Some(id.keyspace.clone());
             }
-            self.look_closely(cx, membership, assignment, &id);
+            self.evaluate_slot(cx, membership, assignment, &id);
         }
         if !self.to_scan.is_empty() {
             let soon = cx.now + std::time::Duration::from_micros(1);
-            cx.timers.set(Timer::Look, soon);
+            cx.timers.set(Timer::Scan, soon);
         }
     }
 
     /// Whether some shards are still to be looked at.
-    pub(super) fn is_looking(&self, cx: &Ctx) -> bool {
+    pub(super) fn is_scanning(&self, cx: &Ctx) -> bool {
         cx.scan_all || !self.to_scan.is_empty()
     }
 
     /// Decides about one shard and does it.
-    pub(super) fn look_at(
+    pub(super) fn evaluate(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
         assignment: &mut Assignment,
         id: &ShardId,
     ) {
-        assignment.derive_wants(cx, membership, &self.slots, &id.keyspace);
-        self.look_closely(cx, membership, assignment, id);
+        assignment.derive(cx, membership, &self.slots, &id.keyspace);
+        self.evaluate_slot(cx, membership, assignment, id);
     }
 
     /// The same, with all that is derived for its keyspace up to date.
-    fn look_closely(
+    fn evaluate_slot(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
@@ -156,14 +156,14 @@ impl Shards {
         if !cx.config.keyspaces.contains_key(&id.keyspace) {
             return self.disclaim(cx, id);
         }
-        let stay = self.slots.get(id);
-        let waited = stay.is_some_and(|stay| stay.not_before > Time::ZERO);
+        let slot = self.slots.get(id);
+        let waited = slot.is_some_and(|slot| slot.not_before > Time::ZERO);
         let rests =
-            stay.is_none_or(|stay| matches!(stay.phase(), Phase::Idle | Phase::Serving { .. }));
-        let idle = stay.is_none_or(|stay| stay.is_idle(cx.now));
-        let cut = stay.is_some_and(ShardSlot::is_cut);
+            slot.is_none_or(|slot| matches!(slot.phase(), Phase::Idle | Phase::Serving { .. }));
+        let idle = slot.is_none_or(|slot| slot.is_idle(cx.now));
+        let cut = slot.is_some_and(ShardSlot::is_cut);
         if cut {
-            self.tell_overdue(cx, id);
+            self.report_overdue(cx, id);
         }
         let decision = match idle {
             true => self.decide_idle(cx, membership, assignment, id),
@@ -173,16 +173,16 @@ impl Shards {
             Decision::Nothing => {
                 // What it once waited for is over.
                 if rests {
-                    cx.timers.clear_stay(id);
+                    cx.timers.clear_shard(id);
                 }
                 if (waited || cut)
-                    && let Some(stay) = self.slots.get_mut(id)
-                    && cx.now >= stay.not_before
+                    && let Some(slot) = self.slots.get_mut(id)
+                    && cx.now >= slot.not_before
                 {
-                    stay.not_before = Time::ZERO;
+                    slot.not_before = Time::ZERO;
                 }
             }
-            Decision::WaitUntil(at) => cx.timers.set(Timer::Stay(id.clone()), at),
+            Decision::WaitUntil(at) => cx.timers.set(Timer::Shard(id.clone()), at),
             Decision::Close(how, reason, then) => self.close(cx, id, how, reason, then),
             Decision::Adopt(epoch) => self.adopt(cx, id, epoch),
             Decision::Write(change) => self.write(cx, id, change),
@@ -193,9 +193,9 @@ impl Shards {
             Decision::Thaw => self.thaw(cx, membership, assignment, id),
             Decision::WouldDo(step, reason) => {
                 let rev = cx.view.mark(&Key::Shard(id.clone()));
-                let stay = self.slots.entry(id.clone()).or_default();
-                if stay.would != rev {
-                    stay.would = rev;
+                let slot = self.slots.entry(id.clone()).or_default();
+                if slot.would != rev {
+                    slot.would = rev;
                     cx.note(NodeEvent::WouldDo {
                         shard: id.clone(),
                         step,
@@ -215,19 +215,19 @@ impl Shards {
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = cx.deny(awaiting_disclaimers)
+            && let Some(change) = cx.disclaimer(awaiting_disclaimers)
         {
             let not_before = self.slots.get(id).map_or(Time::ZERO, |s| s.not_before);
             match cx.now < not_before {
-                true => cx.timers.set(Timer::Stay(id.clone()), not_before),
+                true => cx.timers.set(Timer::Shard(id.clone()), not_before),
                 false => self.write(cx, id, change),
             }
         }
     }
 
     /// Says once that work which was cancelled does not stop: as long as it runs, nobody else can have the shard.
-    fn tell_overdue(&mut self, cx: &mut Ctx, id: &ShardId) {
-        let Some(stay) = self.slots.get_mut(id) else {
+    fn report_overdue(&mut self, cx: &mut Ctx, id: &ShardId) {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
         if let &Phase::Closing {
@@ -235,9 +235,9 @@ impl Shards {
             cut_at,
             epoch,
             ..
-        } = stay.phase()
+        } = slot.phase()
             && cx.now >= cut_at
-            && !std::mem::replace(&mut stay.overdue, true)
+            && !std::mem::replace(&mut slot.overdue, true)
         {
             cx.note(NodeEvent::CancelOverdue {
                 shard: id.clone(),
@@ -286,7 +286,7 @@ impl Shards {
         if releases {
             self.leaving.insert(id.clone());
         }
-        self.forget_ahead(cx, id);
+        self.forget_move(cx, id);
         cx.out.push(Action::Close { activation, how });
         let step = match how {
             Close::Drain => ShardStep::Draining,
@@ -296,12 +296,12 @@ impl Shards {
         if reason != Reason::Moving {
             cx.report_step(id, step, epoch, reason, None);
         }
-        cx.timers.set(Timer::Stay(id.clone()), cut_at);
+        cx.timers.set(Timer::Shard(id.clone()), cut_at);
     }
 
     /// Closes every gate and cancels all work; the records are left alone.
     pub(super) fn cut_all(&mut self, cx: &mut Ctx, reason: Reason) {
-        let active: Vec<_> = self.runs.values().cloned().collect();
+        let active: Vec<_> = self.activations.values().cloned().collect();
         for id in active {
             let then = match self.slots.get(&id).map(ShardSlot::phase) {
                 Some(Phase::Closing { then, .. }) => then.clone(),
@@ -311,13 +311,13 @@ impl Shards {
         }
     }
 
-    /// Begins a stay: the record names this session at an epoch that it has not given up.
+    /// Begins a slot: the record names this session at an epoch that it has not given up.
     fn adopt(&mut self, cx: &mut Ctx, id: &ShardId, epoch: Epoch) {
         let Some(session) = cx.session() else {
             return;
         };
-        self.run_count += 1;
-        let activation = ActivationId(self.run_count);
+        self.activation_count += 1;
+        let activation = ActivationId(self.activation_count);
         let now = cx.now;
         let record = cx.view.shards.get(id);
         let meta = record.and_then(|r| r.meta.clone());
@@ -325,23 +325,23 @@ impl Shards {
             .and_then(|r| r.history.last())
             .filter(|p| p.epoch == epoch)
             .map(|p| p.reason);
-        let stay = self.slots.entry(id.clone()).or_default();
-        let reason = if stay.served == epoch {
+        let slot = self.slots.entry(id.clone()).or_default();
+        let reason = if slot.served == epoch {
             Reason::Recovered
         } else {
             claimed.unwrap_or(Reason::ClaimFound)
         };
         let load = PhaseEvent::Load { activation, epoch };
-        if !stay.advance(load, cx) {
+        if !slot.advance(load, cx) {
             return;
         }
-        stay.trouble = None;
-        stay.load = None;
+        slot.trouble = None;
+        slot.load = None;
         if reason != Reason::TargetGone {
-            stay.came_back();
+            slot.came_back();
         }
-        self.runs.insert(activation, id.clone());
-        cx.timers.clear(&Timer::Stay(id.clone()));
+        self.activations.insert(activation, id.clone());
+        cx.timers.clear(&Timer::Shard(id.clone()));
         cx.report_step(
             id,
             ShardStep::Loading,
@@ -356,8 +356,10 @@ impl Shards {
             session,
             meta,
         });
-        cx.timers
-            .set(Timer::Stay(id.clone()), now + cx.config.timing.load_timeout);
+        cx.timers.set(
+            Timer::Shard(id.clone()),
+            now + cx.config.timing.load_timeout,
+        );
     }
 
     /// Writes a change to the shard's record, guarded by the version it was decided on.
@@ -408,52 +410,52 @@ impl Shards {
         let Ok(record) = ownership::apply(&seen.record, &writer, change, &facts) else {
             return;
         };
-        let stay = self.slots.entry(id.clone()).or_default();
+        let slot = self.slots.entry(id.clone()).or_default();
         if matches!(writing, Writing::Release(_) | Writing::Fail | Writing::Seal) {
-            stay.given_up = stay.given_up.max(seen.record.epoch);
-            stay.advance(PhaseEvent::GivenUp, cx);
+            slot.given_up = slot.given_up.max(seen.record.epoch);
+            slot.advance(PhaseEvent::GivenUp, cx);
         }
         if matches!(writing, Writing::Move) {
             self.leaving.insert(id.clone());
         }
-        stay.writing = Some(writing);
+        slot.writing = Some(writing);
         let record = Record::Shard(std::sync::Arc::new(record));
         cx.put(
             Key::Shard(id.clone()),
             Expect::Version(seen.version),
             record,
-            WritePurpose::Stay(id.clone()),
+            WritePurpose::Shard(id.clone()),
         );
     }
 
-    pub(super) fn on_stay_settled(
+    pub(super) fn on_write_settled(
         &mut self,
         cx: &mut Ctx,
         assignment: &mut Assignment,
         id: ShardId,
-        outcome: Settled,
+        outcome: WriteOutcome,
     ) {
         let retry = cx.later(cx.config.timing.renew_retry_interval);
-        if outcome == (Settled::Failed { unknown: true }) {
+        if outcome == (WriteOutcome::Failed { unknown: true }) {
             let mark = cx.view.mark(&Key::Shard(id.clone()));
             self.doubtful.insert(id.clone(), mark);
         }
-        let Some(stay) = self.slots.get_mut(&id) else {
+        let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        let writing = stay.writing.take();
+        let writing = slot.writing.take();
         // What was told meanwhile of a shard on its way out does not bring it there.
         let told_in_leaving = matches!(writing, Some(Writing::ReportTrouble))
-            && matches!(stay.phase(), Phase::Closing { .. });
+            && matches!(slot.phase(), Phase::Closing { .. });
         // A shard that begins to move is on its way out until its record says otherwise.
         let moves = matches!(writing, Some(Writing::Move | Writing::Seal));
-        stay.not_before = match outcome {
-            Settled::Failed { .. } => retry,
+        slot.not_before = match outcome {
+            WriteOutcome::Failed { .. } => retry,
             _ => Time::ZERO,
         };
         let epoch = cx.view.shards.get(&id).map_or(Epoch(0), |r| r.epoch);
         let me = Some(cx.config.name.clone());
-        if outcome == Settled::Done {
+        if outcome == WriteOutcome::Done {
             let last = cx
                 .view
                 .shards
@@ -485,12 +487,12 @@ impl Shards {
                     };
                     cx.report_step(&id, step, epoch, Reason::LoadFailed, None);
                 }
-                Some(writing) => self.tell_move(cx, &id, &writing, epoch),
+                Some(writing) => self.report_move(cx, &id, &writing, epoch),
                 None => {}
             }
         }
-        if !matches!(outcome, Settled::Failed { .. }) && !told_in_leaving && !moves {
-            self.left(cx, &id);
+        if !matches!(outcome, WriteOutcome::Failed { .. }) && !told_in_leaving && !moves {
+            self.note_left(cx, &id);
         }
         cx.from_watch = false;
         assignment.stale(&id.keyspace);
@@ -498,7 +500,7 @@ impl Shards {
     }
 
     /// A shard is no longer on its way out; when half of those that may leave at a time have left, others may.
-    fn left(&mut self, cx: &mut Ctx, id: &ShardId) {
+    fn note_left(&mut self, cx: &mut Ctx, id: &ShardId) {
         if self.leaving.remove(id) && self.leaving.len() == cx.config.timing.release_batch / 2 {
             cx.scan_all = true;
         }

@@ -33,7 +33,7 @@ const MOST: usize = 256;
 
 /// Shards that move to this node, from when they begin to load until they are its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::node) struct Together {
+pub(in crate::node) struct IncomingMoves {
     loading: BTreeSet<ShardId>,
     waiting: BTreeMap<ShardId, Waiting>,
     /// Time at which the first of the waiting shards was loaded.
@@ -54,13 +54,13 @@ struct Waiting {
 
 impl Shards {
     /// A shard that moves here begins to load.
-    pub(super) fn loads_ahead(&mut self, cx: &mut Ctx, id: &ShardId) {
-        self.forget_ahead(cx, id);
+    pub(super) fn note_loading(&mut self, cx: &mut Ctx, id: &ShardId) {
+        self.forget_move(cx, id);
         self.together.loading.insert(id.clone());
     }
 
     /// A shard that was moving here is this node's own, or its move is over.
-    pub(super) fn forget_ahead(&mut self, cx: &mut Ctx, id: &ShardId) {
+    pub(super) fn forget_move(&mut self, cx: &mut Ctx, id: &ShardId) {
         let together = &mut self.together;
         together.released.remove(id);
         if together.waiting.remove(id).is_some() && together.waiting.is_empty() {
@@ -115,7 +115,7 @@ impl Shards {
         let (ripe, tell_from) = (since + step, together.tell_from);
         if more && (!loads || now >= ripe) && now >= tell_from {
             together.tell_from = now + step;
-            self.tell_loaded(cx);
+            self.report_loaded(cx);
         }
         let complete = !loads && self.together.waiting.values().any(|w| !w.more);
         if full || now >= until || (complete && now >= ripe) {
@@ -136,7 +136,7 @@ impl Shards {
     }
 
     /// Says in the session which moves have loaded and wait for moves that are to come.
-    fn tell_loaded(&mut self, cx: &mut Ctx) {
+    fn report_loaded(&mut self, cx: &mut Ctx) {
         let mut held: HeldByRouter = cx.held.clone();
         for (id, waiting) in self.together.waiting.iter().filter(|(_, w)| w.more) {
             let shards = held.entry(id.keyspace.clone()).or_default();

@@ -39,8 +39,8 @@ impl Shards {
         }
         let to = self.target(cx, membership, id, to?)?;
         // What is not served here can be given away without ceremony.
-        let stay = self.slots.get(id).filter(|stay| stay.is_serving())?;
-        let not_before = stay.move_not_before.max(stay.not_before);
+        let slot = self.slots.get(id).filter(|slot| slot.is_serving())?;
+        let not_before = slot.move_not_before.max(slot.not_before);
         if cx.now < not_before {
             return Some(Decision::WaitUntil(not_before));
         }
@@ -91,21 +91,21 @@ impl Shards {
         ) else {
             return Decision::Nothing;
         };
-        if let Some(stay) = self.slots.get_mut(id) {
-            stay.moving = Some(mv.id);
+        if let Some(slot) = self.slots.get_mut(id) {
+            slot.moving = Some(mv.id);
         }
         self.leaving.insert(id.clone());
         cx.check_expired(mv.to.session);
-        let stay = self.slots.get(id);
-        let serving = stay.is_some_and(super::ShardSlot::is_serving);
-        let unsealable = stay.is_some_and(|stay| stay.unsealable == Some(mv.id));
+        let slot = self.slots.get(id);
+        let serving = slot.is_some_and(super::ShardSlot::is_serving);
+        let unsealable = slot.is_some_and(|slot| slot.unsealable == Some(mv.id));
         let limit = match phase {
             MovePhase::Warming => since + cx.config.timing.load_timeout,
             MovePhase::Freezing => since + cx.config.timing.router_hold_timeout,
             MovePhase::Sealed => return Decision::Nothing,
         };
         let too_old = phase == MovePhase::Warming && (cx.now >= limit || cx.is_past_moving());
-        if !serving || unsealable || too_old || cx.is_no_target(&mv) {
+        if !serving || unsealable || too_old || cx.is_target_gone(&mv) {
             return match writing {
                 true => Decision::Nothing,
                 false => self.cancel(cx, id),
@@ -146,7 +146,7 @@ impl Shards {
         let target_gone = record
             .ownership
             .moving()
-            .is_some_and(|(mv, _)| cx.is_no_target(mv));
+            .is_some_and(|(mv, _)| cx.is_target_gone(mv));
         if cx.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
@@ -213,7 +213,7 @@ impl Shards {
     }
 
     /// A shard that moves here, or that somebody else is to have by a move; nothing if it is in none.
-    pub(super) fn decide_successor(
+    pub(super) fn decide_target(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
@@ -282,7 +282,7 @@ impl Shards {
     }
 
     /// A shard that moves here and is being made ready.
-    pub(super) fn decide_succeeding(
+    pub(super) fn decide_taking(
         &mut self,
         cx: &mut Ctx,
         membership: &Membership,
@@ -332,7 +332,7 @@ impl Shards {
         }
         self.retries.wait_for(cx, id, phase != MovePhase::Sealed);
         let (writing, not_before) = match self.slots.get(id) {
-            Some(stay) => (stay.writing.is_some(), stay.not_before),
+            Some(slot) => (slot.writing.is_some(), slot.not_before),
             None => return Decision::Nothing,
         };
         if writing {
@@ -373,16 +373,16 @@ impl Shards {
     ///
     /// A move whose first write failed never reached the record. It must not count as leaving either: it would use up
     /// `release_batch`.
-    pub(super) fn note_called_off(&mut self, cx: &mut Ctx, id: &ShardId, writing: bool) {
-        let Some(stay) = self.slots.get_mut(id).filter(|_| !writing) else {
+    pub(super) fn note_aborted(&mut self, cx: &mut Ctx, id: &ShardId, writing: bool) {
+        let Some(slot) = self.slots.get_mut(id).filter(|_| !writing) else {
             return;
         };
-        if stay.moving.take().is_some() {
-            let wait = cx.config.timing.move_retry(stay.called_off);
-            stay.move_not_before = cx.now + wait;
-            stay.called_off += 1;
+        if slot.moving.take().is_some() {
+            let wait = cx.config.timing.move_retry(slot.aborted);
+            slot.move_not_before = cx.now + wait;
+            slot.aborted += 1;
         }
-        self.left(cx, id);
+        self.note_left(cx, id);
     }
 
     /// Writes where a shard's state ends, if the move still wants to know.
@@ -394,12 +394,12 @@ impl Shards {
             .is_some_and(|r| cx.is_mine(r) && is_freezing(r, mv));
         let idle = self.slots.get(id).is_some_and(|s| s.writing.is_none());
         if goes_on && idle {
-            if let Some(stay) = self.slots.get_mut(id) {
-                stay.sealed = Some((mv, seal.clone()));
+            if let Some(slot) = self.slots.get_mut(id) {
+                slot.sealed = Some((mv, seal.clone()));
             }
             self.write(cx, id, Transition::Seal { seal });
         } else {
-            self.left(cx, id);
+            self.note_left(cx, id);
         }
     }
 }

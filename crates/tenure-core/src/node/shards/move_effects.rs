@@ -19,21 +19,21 @@ impl Shards {
         let (Some(session), Some(record)) = (cx.session(), cx.view.shards.get(id).cloned()) else {
             return;
         };
-        self.run_count += 1;
-        let activation = ActivationId(self.run_count);
+        self.activation_count += 1;
+        let activation = ActivationId(self.activation_count);
         let limit = cx.now + cx.config.timing.load_timeout;
-        let stay = self.slots.entry(id.clone()).or_default();
+        let slot = self.slots.entry(id.clone()).or_default();
         let warm = PhaseEvent::Warm {
             activation,
             mv,
             limit,
         };
-        if !stay.advance(warm, cx) {
+        if !slot.advance(warm, cx) {
             return;
         }
-        (stay.trouble, stay.load) = (None, None);
-        self.loads_ahead(cx, id);
-        self.runs.insert(activation, id.clone());
+        (slot.trouble, slot.load) = (None, None);
+        self.note_loading(cx, id);
+        self.activations.insert(activation, id.clone());
         let me = Some(cx.config.name.clone());
         cx.report_step(id, ShardStep::Warming, record.epoch, Reason::Moving, me);
         cx.out.push(Action::Warm {
@@ -43,22 +43,22 @@ impl Shards {
             session,
             meta: record.meta.clone(),
         });
-        cx.timers.set(Timer::Stay(id.clone()), limit);
+        cx.timers.set(Timer::Shard(id.clone()), limit);
     }
 
     pub(super) fn catch_up(&mut self, cx: &mut Ctx, id: &ShardId, seal: String) {
         let until = cx.now + cx.config.timing.load_timeout;
-        let Some(stay) = self.slots.get_mut(id) else {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        if !stay.advance(PhaseEvent::CatchUp { limit: until }, cx) {
+        if !slot.advance(PhaseEvent::CatchUp { limit: until }, cx) {
             return;
         }
-        let Some(activation) = stay.phase().activation() else {
+        let Some(activation) = slot.phase().activation() else {
             return;
         };
         cx.out.push(Action::CatchUp { activation, seal });
-        cx.timers.set(Timer::Stay(id.clone()), until);
+        cx.timers.set(Timer::Shard(id.clone()), until);
     }
 
     pub(in crate::node) fn on_caught_up(
@@ -71,7 +71,7 @@ impl Shards {
         if let Some((id, slot)) = self.slot_of(activation)
             && slot.advance(PhaseEvent::CaughtUp(activation), cx)
         {
-            self.look_at(cx, membership, assignment, &id);
+            self.evaluate(cx, membership, assignment, &id);
         }
     }
 
@@ -84,37 +84,37 @@ impl Shards {
         id: &ShardId,
         epoch: Epoch,
     ) {
-        let Some(stay) = self.slots.get_mut(id) else {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        if !stay.advance(PhaseEvent::Promote(epoch), cx) {
+        if !slot.advance(PhaseEvent::Promote(epoch), cx) {
             return;
         }
-        let Some(activation) = stay.phase().activation() else {
+        let Some(activation) = slot.phase().activation() else {
             return;
         };
-        stay.served = epoch;
-        stay.came_back();
-        self.forget_ahead(cx, id);
+        slot.served = epoch;
+        slot.came_back();
+        self.forget_move(cx, id);
         self.retries.wait_for(cx, id, false);
-        cx.timers.clear(&Timer::Stay(id.clone()));
+        cx.timers.clear(&Timer::Shard(id.clone()));
         cx.out.push(Action::Own { activation, epoch });
         cx.out.push(Action::Open(activation));
         let me = Some(cx.config.name.clone());
         cx.report_step(id, ShardStep::Serving, epoch, Reason::Taken, me);
-        self.look_at(cx, membership, assignment, id);
+        self.evaluate(cx, membership, assignment, id);
     }
 
     /// A successor could not load, or not catch up.
-    pub(super) fn could_not_succeed(&mut self, cx: &mut Ctx, id: &ShardId, error: String) {
+    pub(super) fn on_target_failed(&mut self, cx: &mut Ctx, id: &ShardId, error: String) {
         let epoch = cx.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
-        let Some(stay) = self.slots.get_mut(id) else {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        stay.attempts += 1;
-        let (attempt, writing) = (stay.attempts, stay.writing.is_some());
-        self.forget_ahead(cx, id);
-        cx.timers.clear(&Timer::Stay(id.clone()));
+        slot.attempts += 1;
+        let (attempt, writing) = (slot.attempts, slot.writing.is_some());
+        self.forget_move(cx, id);
+        cx.timers.clear(&Timer::Shard(id.clone()));
         cx.note(NodeEvent::LoadFailed {
             shard: id.clone(),
             epoch,
@@ -144,15 +144,15 @@ impl Shards {
         mv: u64,
     ) {
         let limit = cx.now + cx.config.timing.drain_timeout;
-        let Some(stay) = self.slots.get_mut(id) else {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        if !stay.advance(PhaseEvent::Freeze { mv, limit }, cx) {
+        if !slot.advance(PhaseEvent::Freeze { mv, limit }, cx) {
             return;
         }
         let &Phase::Frozen {
             activation, epoch, ..
-        } = stay.phase()
+        } = slot.phase()
         else {
             return;
         };
@@ -164,7 +164,7 @@ impl Shards {
             cancel_at: cut_at,
         });
         cx.report_step(id, ShardStep::Frozen, epoch, Reason::Moving, None);
-        cx.timers.set(Timer::Stay(id.clone()), limit);
+        cx.timers.set(Timer::Shard(id.clone()), limit);
         if cx.config.rules.broken_by(Mutant::SealWithoutDrain) {
             self.on_frozen(cx, membership, assignment, activation, mv);
         }
@@ -178,22 +178,22 @@ impl Shards {
         assignment: &mut Assignment,
         id: &ShardId,
     ) {
-        let Some(stay) = self.slots.get_mut(id) else {
+        let Some(slot) = self.slots.get_mut(id) else {
             return;
         };
-        if !stay.advance(PhaseEvent::Thaw, cx) {
+        if !slot.advance(PhaseEvent::Thaw, cx) {
             return;
         }
         let &Phase::Serving {
             activation, epoch, ..
-        } = stay.phase()
+        } = slot.phase()
         else {
             return;
         };
-        cx.timers.clear(&Timer::Stay(id.clone()));
+        cx.timers.clear(&Timer::Shard(id.clone()));
         cx.out.push(Action::Thaw(activation));
         cx.report_step(id, ShardStep::Thawed, epoch, Reason::MoveAborted, None);
-        self.look_at(cx, membership, assignment, id);
+        self.evaluate(cx, membership, assignment, id);
     }
 
     /// Nothing is in flight behind a gate that was shut for a move.
@@ -203,27 +203,27 @@ impl Shards {
         membership: &Membership,
         assignment: &mut Assignment,
         activation: ActivationId,
-        shut_for: u64,
+        frozen_for: u64,
     ) {
         let limit = cx.now + cx.config.timing.drain_timeout;
-        let Some(id) = self.runs.get(&activation).cloned() else {
+        let Some(id) = self.activations.get(&activation).cloned() else {
             return;
         };
         // The move may have been called off meanwhile.
-        self.look_at(cx, membership, assignment, &id);
-        let Some(stay) = self.slots.get_mut(&id) else {
+        self.evaluate(cx, membership, assignment, &id);
+        let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
         let drained = PhaseEvent::Drained {
             activation,
-            mv: shut_for,
+            mv: frozen_for,
             limit,
         };
-        if !stay.advance(drained, cx) {
+        if !slot.advance(drained, cx) {
             return;
         }
         cx.out.push(Action::Seal(activation));
-        cx.timers.set(Timer::Stay(id), limit);
+        cx.timers.set(Timer::Shard(id), limit);
     }
 
     pub(in crate::node) fn on_sealed(
@@ -232,7 +232,7 @@ impl Shards {
         activation: ActivationId,
         seal: String,
     ) {
-        let Some(id) = self.runs.get(&activation).cloned() else {
+        let Some(id) = self.activations.get(&activation).cloned() else {
             return;
         };
         let Some(&Phase::Sealing {
@@ -261,7 +261,7 @@ impl Shards {
         activation: ActivationId,
         error: String,
     ) {
-        let Some((id, stay)) = self.slot_of(activation) else {
+        let Some((id, slot)) = self.slot_of(activation) else {
             return;
         };
         let &Phase::Sealing {
@@ -269,16 +269,16 @@ impl Shards {
             epoch,
             mv,
             ..
-        } = stay.phase()
+        } = slot.phase()
         else {
             return;
         };
         if current != activation {
             return;
         }
-        stay.unsealable = Some(mv);
-        stay.last_error = error.clone();
-        let attempt = stay.called_off + 1;
+        slot.unsealable = Some(mv);
+        slot.last_error = error.clone();
+        let attempt = slot.aborted + 1;
         cx.note(NodeEvent::SealFailed {
             shard: id.clone(),
             epoch,
@@ -295,7 +295,7 @@ impl Shards {
     }
 
     /// Tells of a step of a move that stands in the record now.
-    pub(super) fn tell_move(
+    pub(super) fn report_move(
         &mut self,
         cx: &mut Ctx,
         id: &ShardId,

@@ -1,6 +1,6 @@
 //! Which shards a look at every shard need not look at.
 //!
-//! Most shards of a cluster are served where they are to stay, elsewhere or here. All that [`Node::decide`] would do about one
+//! Most shards of a cluster are served where they are to slot, elsewhere or here. All that [`Node::decide`] would do about one
 //! of them is to find that out, with a dozen look-ups; here that takes two or three. Whatever is not plain is looked at.
 
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ struct ScanFilter<'a> {
     shards: &'a Shards,
     /// Whether the node may own shards.
     owns: bool,
-    /// Whether it is there to own shards, and is to stay.
+    /// Whether it is there to own shards, and is to slot.
     usual: bool,
     /// Whether nothing that it serves is to leave it because of what the node itself is.
     keeps: bool,
@@ -38,7 +38,7 @@ struct ScanFilter<'a> {
 
 impl Shards {
     /// The shards to look at: those that the view knows, then those that it has forgotten; both in order.
-    pub(super) fn worth_a_look(
+    pub(super) fn shards_to_scan(
         &self,
         cx: &Ctx,
         membership: &Membership,
@@ -60,48 +60,48 @@ impl Shards {
             live: Vec::new(),
         };
         let (mut worth, mut forgotten) = (Vec::new(), Vec::new());
-        let mut stays = self.slots.iter();
-        let mut next = stays.next();
+        let mut slots = self.slots.iter();
+        let mut next = slots.next();
         for (id, cell) in cx.view.shards.cells() {
-            let mut stay = None;
+            let mut slot = None;
             while let Some((other, its)) = next {
                 match other.cmp(id) {
                     Ordering::Less => forgotten.push(other.clone()),
-                    Ordering::Equal => stay = Some(its),
+                    Ordering::Equal => slot = Some(its),
                     Ordering::Greater => break,
                 }
-                next = stays.next();
-                if stay.is_some() {
+                next = slots.next();
+                if slot.is_some() {
                     break;
                 }
             }
-            if !glance.passes(id, cell, stay) {
+            if !glance.passes(id, cell, slot) {
                 worth.push(id.clone());
             }
         }
         worth.extend(forgotten);
-        worth.extend(next.into_iter().chain(stays).map(|(id, _)| id.clone()));
+        worth.extend(next.into_iter().chain(slots).map(|(id, _)| id.clone()));
         worth
     }
 }
 
 impl<'a> ScanFilter<'a> {
-    /// Whether a shard is plainly where it is to stay, and nothing here waits for it.
+    /// Whether a shard is plainly where it is to slot, and nothing here waits for it.
     fn passes(
         &mut self,
         id: &'a ShardId,
         cell: &KeyState<ShardRecord>,
-        stay: Option<&ShardSlot>,
+        slot: Option<&ShardSlot>,
     ) -> bool {
-        if stay.is_some_and(|stay| stay.not_before > Time::ZERO) || self.cx.timers.has_stay(id) {
+        if slot.is_some_and(|slot| slot.not_before > Time::ZERO) || self.cx.timers.has_shard(id) {
             return false;
         }
-        let idle = stay.is_none_or(|stay| stay.is_idle(self.cx.now));
+        let idle = slot.is_none_or(|slot| slot.is_idle(self.cx.now));
         match cell {
             // Who may own nothing decides nothing about what does not run here.
             _ if !self.owns => idle,
             KeyState::Present(seen) if self.usual && self.cx.is_mine(&seen.record) => {
-                stay.is_some_and(|stay| self.serves_on(id, &seen.record, stay))
+                slot.is_some_and(|slot| self.serves_on(id, &seen.record, slot))
             }
             KeyState::Present(seen) => idle && self.usual && self.is_anothers(id, seen),
             _ => false,
@@ -109,14 +109,14 @@ impl<'a> ScanFilter<'a> {
     }
 
     /// Whether a shard of this node's own is plainly served here as its record says, and is to be.
-    fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, stay: &ShardSlot) -> bool {
-        let serves = matches!(*stay.phase(), Phase::Serving { epoch, .. } if epoch == record.epoch);
-        let settled = stay.writing.is_none() && stay.moving.is_none();
+    fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, slot: &ShardSlot) -> bool {
+        let serves = matches!(*slot.phase(), Phase::Serving { epoch, .. } if epoch == record.epoch);
+        let settled = slot.writing.is_none() && slot.moving.is_none();
         serves
             && settled
             && self.keeps
             && record.says_served()
-            && record.trouble == stay.trouble
+            && record.trouble == slot.trouble
             && !record.deleting
             && self
                 .keyspace_assignment(&id.keyspace)

@@ -85,7 +85,7 @@ pub(super) enum Phase {
         mv: u64,
         limit: Time,
     },
-    /// Nothing is in flight; the application writes out what must outlive the stay.
+    /// Nothing is in flight; the application writes out what must outlive the slot.
     Sealing {
         activation: ActivationId,
         epoch: Epoch,
@@ -141,7 +141,7 @@ pub(in crate::node) struct ShardSlot {
     pub(super) overdue: bool,
     /// The move of this shard that this node was last part of, and how often in a row one was called off.
     pub(super) moving: Option<u64>,
-    pub(super) called_off: u32,
+    pub(super) aborted: u32,
     /// No move is begun before this.
     pub(super) move_not_before: Time,
     /// A seal that was sent: what it said, should it have to be sent again.
@@ -442,16 +442,16 @@ impl ShardSlot {
     /// The shard is here anew, and not because a move of it was called off: what became of earlier moves is no reason to
     /// put off the next.
     pub(super) fn came_back(&mut self) {
-        (self.moving, self.called_off, self.move_not_before) = (None, 0, Time::ZERO);
+        (self.moving, self.aborted, self.move_not_before) = (None, 0, Time::ZERO);
     }
 
     /// For [`Node::essence`]: forgets since when it serves, if that was before `old`, and what of the count of moves that were
     /// called off makes no difference to the wait for the next.
     pub(in crate::node) fn forget(&mut self, old: Time, timing: &Timing) {
-        while let Some(less) = self.called_off.checked_sub(1)
-            && timing.move_retry(less) == timing.move_retry(self.called_off)
+        while let Some(less) = self.aborted.checked_sub(1)
+            && timing.move_retry(less) == timing.move_retry(self.aborted)
         {
-            self.called_off = less;
+            self.aborted = less;
         }
         if let Phase::Serving { since, .. } = &mut self.phase
             && *since <= old
@@ -466,7 +466,7 @@ impl ShardSlot {
     }
 
     /// Whether this is the run that it is in.
-    pub(in crate::node) fn is_run(&self, wanted: ActivationId) -> bool {
+    pub(in crate::node) fn is_activation(&self, wanted: ActivationId) -> bool {
         self.phase.activation() == Some(wanted)
     }
 
