@@ -4,16 +4,14 @@ mod cli;
 mod cluster_client;
 mod cmd;
 mod config;
-mod exit;
 mod fleet;
 mod snapshot;
-mod stdout;
 mod supervise;
-mod table;
 
 use std::io;
 use std::process::ExitCode;
 
+use tenure_console::{exit, stdout, table};
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
@@ -22,16 +20,7 @@ use config::settings_table::SettingDefinition;
 use exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = cli::parse();
-    match run(cli) {
-        Ok(code) => code,
-        Err(fail) => {
-            for line in fail.message.lines() {
-                eprintln!("error: {line}");
-            }
-            ExitCode::from(fail.code)
-        }
-    }
+    exit::finish(run(cli::parse()))
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Exit> {
@@ -56,7 +45,6 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
         | Command::Node(_)
         | Command::Task(_)
         | Command::Schedule(_)
-        | Command::Sim(_)
         | Command::Bench(_) => global.load(Default::default(), |_| false)?,
         _ => global.load(Default::default(), SettingDefinition::is_operators)?,
     };
@@ -75,7 +63,6 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
             Command::Task(command) => command.run(&config).await,
             Command::Schedule(command) => command.run(&config).await,
             Command::Worker(command) => command.run(&config).await,
-            Command::Sim(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::BenchNode(command) => command.run().await,
             Command::Exec(command) => command.run(&config).await,

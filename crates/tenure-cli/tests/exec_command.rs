@@ -338,3 +338,31 @@ fn a_data_directory_in_use_and_a_shard_count_that_differs_are_refused() {
     );
     site.assert_clean();
 }
+
+#[test]
+fn a_trace_file_that_cannot_be_written_is_bad_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let exec = |trace: &std::path::Path| {
+        let mut exec = Command::new(TENURE);
+        exec.args(["exec", "--cluster", "c", "--singleton", "s", "--store"])
+            .arg(format!("sqlite:{}", dir.path().join("s.db").display()))
+            .arg("--trace")
+            .arg(trace)
+            .args(["--", "true"]);
+        let output = exec.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, said) = exec(dir.path());
+    assert!(
+        code == Some(2) && said.contains("is a directory; give a file"),
+        "{said}"
+    );
+    let (code, said) = exec("/nowhere/trace".as_ref());
+    assert!(
+        code == Some(2) && said.contains("trace file /nowhere/trace"),
+        "{said}"
+    );
+}

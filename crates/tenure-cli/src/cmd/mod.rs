@@ -15,7 +15,6 @@ pub(crate) mod router;
 pub(crate) mod schedule;
 pub(crate) mod shard;
 pub(crate) mod sidecar;
-pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod task;

@@ -33,9 +33,3 @@ pub(crate) async fn or_interrupted<T>(
 pub(crate) fn at_once(limit: Duration) -> bool {
     limit.is_zero()
 }
-
-impl From<AdminError> for Exit {
-    fn from(error: AdminError) -> Self {
-        Self::failed(error.to_string())
-    }
-}

@@ -58,7 +58,7 @@ pub(super) struct MovesBench {
     /// Number of shards for the measurement of lookups
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     lookups: u32,
-    /// Write traces of the nodes and the router to this directory, for `tenure sim validate`
+    /// Write traces of the nodes and the router to this directory, for `tenure-sim validate`
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
     /// Print one JSON object instead of tables

@@ -9,33 +9,33 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Exit;
+use tenure_console::exit::Exit;
 
 /// Seeds that were run, and what came of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(super) struct Part {
     /// The first seed.
-    pub(crate) from: u64,
+    pub(super) from: u64,
     /// The seed after the last.
-    pub(crate) to: u64,
-    pub(crate) failed: u64,
-    pub(crate) first_failed: Option<u64>,
+    pub(super) to: u64,
+    pub(super) failed: u64,
+    pub(super) first_failed: Option<u64>,
 }
 
 /// Everything that one build of the program has run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(super) struct State {
     /// Which build: results of another one say nothing about this one.
-    pub(crate) program: String,
+    pub(super) program: String,
     /// The commit that it was built from, if the build was told.
-    pub(crate) commit: Option<String>,
+    pub(super) commit: Option<String>,
     /// In order, never overlapping.
-    pub(crate) finished: Vec<Part>,
+    pub(super) finished: Vec<Part>,
 }
 
 impl State {
     /// Nothing run yet by this build.
-    pub(crate) fn new() -> Result<Self, Exit> {
+    pub(super) fn new() -> Result<Self, Exit> {
         Ok(Self {
             program: program().map_err(|e| {
                 Exit::failed(format!(
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// What the file says, if it is there and of this build.
-    pub(crate) fn load(path: &Path) -> Result<Self, Exit> {
+    pub(super) fn load(path: &Path) -> Result<Self, Exit> {
         let new = Self::new()?;
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -62,7 +62,7 @@ impl State {
         };
         let found: Self = serde_json::from_str(&text).map_err(|e| {
             Exit::usage(format!(
-                "{} is not a state file of `tenure sim run`: {e}; give another file",
+                "{} is not a state file of `tenure-sim run`: {e}; give another file",
                 path.display()
             ))
         })?;
@@ -77,7 +77,7 @@ impl State {
     }
 
     /// Writes the file whole, or leaves it as it was.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), Exit> {
+    pub(super) fn save(&self, path: &Path) -> Result<(), Exit> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// The parts of a range that have not been run.
-    pub(crate) fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+    pub(super) fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         let mut at = range.start;
         for part in &self.finished {
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// Adds what was run; neighbours become one.
-    pub(crate) fn add(&mut self, part: Part) {
+    pub(super) fn add(&mut self, part: Part) {
         self.finished.push(part);
         self.finished.sort_by_key(|part| part.from);
         let mut joined: Vec<Part> = Vec::new();

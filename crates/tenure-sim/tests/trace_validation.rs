@@ -1,16 +1,14 @@
-//! `tenure sim validate` on the traces of a real `tenure up` and of `tenure exec`: as they are, and spoilt.
-
-mod exec_support;
+//! `tenure-sim validate` on the traces of a real `tenure up`: as they are, and corrupted.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use exec_support::*;
+use tenure_console::program;
 
 fn validate(options: &[&str], files: &[&Path]) -> (i32, String, String) {
-    let mut command = Command::new(TENURE);
-    command.args(["sim", "validate"]).args(options).args(files);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-sim"));
+    command.arg("validate").args(options).args(files);
     let Output {
         status,
         stdout,
@@ -24,7 +22,7 @@ fn validate(options: &[&str], files: &[&Path]) -> (i32, String, String) {
 fn the_traces_of_up_are_sound_and_a_spoilt_one_is_found_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let traces = dir.path().join("traces");
-    let up = Command::new(TENURE)
+    let up = Command::new(program::tenure(None).unwrap())
         .args([
             "up",
             "--library",
@@ -84,27 +82,4 @@ fn what_cannot_be_read_or_is_no_trace_is_bad_input() {
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
         assert!(err.contains(says), "{err}");
     }
-    let exec = |trace: &Path| {
-        let mut exec = Command::new(TENURE);
-        exec.args(["exec", "--cluster", "c", "--singleton", "s", "--store"])
-            .arg(format!("sqlite:{}", dir.path().join("s.db").display()))
-            .arg("--trace")
-            .arg(trace)
-            .args(["--", "true"]);
-        let output = exec.output().unwrap();
-        (
-            output.status.code(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
-    };
-    let (code, said) = exec(dir.path());
-    assert!(
-        code == Some(2) && said.contains("is a directory; give a file"),
-        "{said}"
-    );
-    let (code, said) = exec(Path::new("/nowhere/trace"));
-    assert!(
-        code == Some(2) && said.contains("trace file /nowhere/trace"),
-        "{said}"
-    );
 }

@@ -6,12 +6,12 @@ use std::process;
 use serde::Serialize;
 
 /// Writes text as it is.
-pub(crate) fn text(text: &str) {
+pub fn text(text: &str) {
     bytes(text.as_bytes());
 }
 
 /// Writes bytes as they are.
-pub(crate) fn bytes(bytes: &[u8]) {
+pub fn bytes(bytes: &[u8]) {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     if let Err(e) = written {
@@ -24,16 +24,16 @@ pub(crate) fn bytes(bytes: &[u8]) {
 }
 
 /// Writes one line.
-pub(crate) fn line(line: impl AsRef<str>) {
+pub fn line(line: impl AsRef<str>) {
     text(&format!("{}\n", line.as_ref()));
 }
 
 /// Writes a document that a person may read too.
-pub(crate) fn json(value: &impl Serialize) {
+pub fn json(value: &impl Serialize) {
     line(serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
 /// Writes a document on one line, for streams of them.
-pub(crate) fn json_line(value: &impl Serialize) {
+pub fn json_line(value: &impl Serialize) {
     line(serde_json::to_string(value).unwrap_or_default());
 }

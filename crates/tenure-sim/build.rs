@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from, so that results of long simulations can be told apart.
+//! Stamps release builds of the program with their commit, so that results of long simulations can be told apart.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,12 @@ fn main() {
     if std::env::var_os("TENURE_COMMIT").is_some() {
         return;
     }
-    // Without git, or outside a checkout, the program knows no commit.
+    // Other builds have no stamp: it would rebuild the simulator after every commit.
+    let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    if !is_release || std::env::var_os("CARGO_FEATURE_CLI").is_none() {
+        return;
+    }
+    // Without git, or outside a checkout, the program has no stamp either.
     let Some(commit) = git(&["rev-parse", "HEAD"]) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `tenure sim run`: many seeds, in parts, so that Ctrl-C and a restart lose little.
+//! `tenure-sim run`: runs of many seeds, in parts, so that Ctrl-C and a restart lose little.
 
 use std::io::{self, IsTerminal as _};
 use std::ops::Range;
@@ -14,8 +14,8 @@ use tenure_sim::coverage::Coverage;
 use tenure_sim::run::{RunOptions, RunSummary, SeedFailure, run_seeds};
 
 use super::state::{Part, State};
-use crate::exit::Exit;
-use crate::stdout;
+use tenure_console::exit::Exit;
+use tenure_console::stdout;
 
 /// How long a part should take: what Ctrl-C waits for, and what a crash loses.
 const PART: Duration = Duration::from_millis(700);
@@ -29,9 +29,9 @@ const INTERRUPTED: u8 = 130;
 #[command(
     after_help = "Exits with 1 if a seed violates an invariant, with 130 if interrupted. Ctrl-C prints the results so far.\n\
     With --state an interrupted run continues, if the program is the same build.\n\n\
-    Examples:\n  tenure sim run --seeds 10000\n  tenure sim run --seeds 1000000 --state sim.json --json"
+    Examples:\n  tenure-sim run --seeds 10000\n  tenure-sim run --seeds 1000000 --state sim.json --json"
 )]
-pub(crate) struct Run {
+pub(super) struct Run {
     /// Number of seeds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -71,7 +71,7 @@ struct Total {
 }
 
 impl Run {
-    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let interrupted = Arc::new(AtomicBool::new(false));
         let flag = interrupted.clone();
         tokio::spawn(async move {
@@ -193,7 +193,7 @@ fn told(total: &Total) -> String {
     }
     if let Some(seed) = total.first_failed {
         text.push_str(&format!(
-            "`tenure sim replay {seed}` prints the events of the first failure\n"
+            "`tenure-sim replay {seed}` prints the events of the first failure\n"
         ));
     }
     let earlier = match total.resumed {

@@ -10,7 +10,7 @@ const UNITS: [(&str, u64); 4] = [
 ];
 
 /// Reads `2500ms`, `3s`, `1.5m`, `1h`.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let bad = |reason: &str| {
         format!(
             "{text:?} is not a duration: {reason}; write a number and a unit, such as 2500ms, 3s or 1m"
@@ -51,7 +51,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// Writes a duration so that [`parse`] reads it, to a thousandth of a millisecond.
-pub(crate) fn show(duration: Duration) -> String {
+pub fn show(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     for (name, unit) in UNITS.iter().rev() {
         if nanos > 0 && nanos.is_multiple_of(u128::from(*unit)) {

@@ -1,13 +1,13 @@
 //! Tables and text that fit a terminal of 80 columns.
 
 /// How wide text may be.
-pub(crate) const WIDTH: usize = 80;
+pub const WIDTH: usize = 80;
 const GAP: usize = 2;
 /// A column that is cut keeps at least this much.
 const LEAST: usize = 8;
 
 /// Rows under headings. Columns are as wide as what they hold; if that is too wide, the widest are cut.
-pub(crate) struct Table {
+pub struct Table {
     headings: Vec<&'static str>,
     /// Whether the column holds numbers, which stand to the right.
     numbers: Vec<bool>,
@@ -16,7 +16,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table; a heading that begins with `#` is one of numbers.
-    pub(crate) fn new(headings: &[&'static str]) -> Self {
+    pub fn new(headings: &[&'static str]) -> Self {
         Self {
             headings: headings.iter().map(|h| h.trim_start_matches('#')).collect(),
             numbers: headings.iter().map(|h| h.starts_with('#')).collect(),
@@ -24,12 +24,13 @@ impl Table {
         }
     }
 
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    /// Appends a row.
+    pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// The table as lines, none longer than `width`.
-    pub(crate) fn render(&self, width: usize) -> String {
+    pub fn render(&self, width: usize) -> String {
         let mut widths: Vec<usize> = self.headings.iter().map(|h| h.len()).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -69,7 +70,7 @@ fn pad(cell: &str, width: usize, right: bool) -> String {
 }
 
 /// The text, or as much of it as fits, with a mark that something is missing.
-pub(crate) fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -79,7 +80,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 }
 
 /// Breaks text between words into lines that fit, each indented.
-pub(crate) fn wrap(text: &str, indent: &str) -> String {
+pub fn wrap(text: &str, indent: &str) -> String {
     let room = WIDTH - indent.len();
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

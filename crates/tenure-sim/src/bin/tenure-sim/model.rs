@@ -1,4 +1,4 @@
-//! `tenure sim model`: every order of events of small clusters, to the last state.
+//! `tenure-sim model`: exploration of all states of small clusters.
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -8,18 +8,18 @@ use clap::Args;
 use serde::Serialize;
 use tenure_sim::model::{self, ModelOptions, ModelResult, SCOPES, Scope};
 
-use crate::exit::Exit;
-use crate::stdout;
-use crate::table::{Table, WIDTH};
+use tenure_console::exit::Exit;
+use tenure_console::stdout;
+use tenure_console::table::{Table, WIDTH};
 
 /// Explore every state of small clusters and report invariant violations
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --scope, explores the scopes of the daily tests. Exits with 1 if an invariant is violated or an expected event\n\
     never occurs, and prints the shortest path to a violation. docs/model.md lists the bounds of each scope.\n\n\
-    Examples:\n  tenure sim model --list\n  tenure sim model\n  tenure sim model --scope crash --threads 2 --json"
+    Examples:\n  tenure-sim model --list\n  tenure-sim model\n  tenure-sim model --scope crash --threads 2 --json"
 )]
-pub(crate) struct Model {
+pub(super) struct Model {
     /// Scope to explore; repeatable
     #[arg(long, value_name = "NAME")]
     scope: Vec<String>,
@@ -55,7 +55,7 @@ struct Listed {
 }
 
 impl Model {
-    pub(crate) async fn run(self) -> Result<ExitCode, Exit> {
+    pub(super) async fn run(self) -> Result<ExitCode, Exit> {
         let scopes = self.scopes()?;
         if self.list {
             self.tell_list();

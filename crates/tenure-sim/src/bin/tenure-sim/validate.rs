@@ -1,4 +1,4 @@
-//! `tenure sim validate`: what running nodes wrote down of themselves, run again and checked.
+//! `tenure-sim validate`: replay and checks of the traces of real nodes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use tenure_sim::validate::{ValidationReport, validate};
 
-use crate::exit::Exit;
-use crate::stdout;
+use tenure_console::exit::Exit;
+use tenure_console::stdout;
 
 /// Replay and check the traces of nodes (`--trace`)
 #[derive(Debug, Args)]
@@ -16,9 +16,9 @@ use crate::stdout;
     after_help = "Pass the traces of all nodes of a cluster together to compare them with each other.\n\
     Exits with 1 if there are violations, printed as FILE:LINE; with 2 if a file is unreadable or has another format.\n\n\
     Examples:\n  tenure exec --trace n1.jsonl --store sqlite:shop.db --cluster shop --singleton nightly -- ./cron\n  \
-    tenure sim validate n1.jsonl n2.jsonl\n  tenure sim validate --json traces/*.jsonl"
+    tenure-sim validate n1.jsonl n2.jsonl\n  tenure-sim validate --json traces/*.jsonl"
 )]
-pub(crate) struct Validate {
+pub(super) struct Validate {
     /// Trace files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub(crate) struct Validate {
 }
 
 impl Validate {
-    pub(crate) fn run(&self) -> Result<ExitCode, Exit> {
+    pub(super) fn run(&self) -> Result<ExitCode, Exit> {
         let report = validate(&self.files).map_err(|e| Exit::usage(e.to_string()))?;
         if report.processes == 0 {
             return Err(Exit::usage("the trace files are empty"));
