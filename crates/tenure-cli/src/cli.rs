@@ -155,9 +155,6 @@ pub(crate) enum Command {
     Config(cmd::config::ConfigCommand),
     Grant(cmd::grant::GrantCommand),
     Completion(cmd::completion::Completion),
-    Bench(cmd::bench::Bench),
-    #[command(name = "__bench-node", hide = true)]
-    BenchNode(cmd::bench::BenchNode),
     #[command(flatten)]
     Hidden(cmd::exec::internal_commands::InternalCommand),
 }
@@ -178,7 +175,6 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Setup and diagnosis",
         &["store", "config", "grant", "completion"],
     ),
-    ("Verification", &["bench"]),
 ];
 
 /// The parser, with the top-level commands grouped under [`GROUPS`].

@@ -4,15 +4,12 @@ mod cli;
 mod cluster_client;
 mod cmd;
 mod config;
-mod fleet;
 mod snapshot;
 mod supervise;
 
-use std::io;
 use std::process::ExitCode;
 
-use tenure_console::{exit, stdout, table};
-use tracing_subscriber::EnvFilter;
+use tenure_console::{exit, logging, stdout, table};
 
 use cli::{Cli, Command};
 use config::Config;
@@ -41,11 +38,9 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
         Command::Keyspace(command) => command.config(&global)?,
         Command::Queue(command) => command.config(&global)?,
         Command::Worker(command) => command.config(&global)?,
-        Command::Status(_)
-        | Command::Node(_)
-        | Command::Task(_)
-        | Command::Schedule(_)
-        | Command::Bench(_) => global.load(Default::default(), |_| false)?,
+        Command::Status(_) | Command::Node(_) | Command::Task(_) | Command::Schedule(_) => {
+            global.load(Default::default(), |_| false)?
+        }
         _ => global.load(Default::default(), SettingDefinition::is_operators)?,
     };
     start_logging(&config)?;
@@ -63,8 +58,6 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
             Command::Task(command) => command.run(&config).await,
             Command::Schedule(command) => command.run(&config).await,
             Command::Worker(command) => command.run(&config).await,
-            Command::Bench(command) => command.run().await,
-            Command::BenchNode(command) => command.run().await,
             Command::Exec(command) => command.run(&config).await,
             Command::Sidecar(command) => command.run(&config).await,
             Command::Router(command) => command.run(&config).await,
@@ -83,15 +76,5 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
 
 fn start_logging(config: &Config) -> Result<(), Exit> {
     let filter = config.text("log").unwrap_or("warn");
-    let mut filter = filter.to_owned();
-    // The store reports connection errors itself, once and with advice; the NATS client repeats them.
-    if !filter.contains("async_nats") {
-        filter.push_str(",async_nats=off");
-    }
-    let filter = EnvFilter::try_new(filter).map_err(|e| Exit::usage(format!("--log: {e}")))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .init();
-    Ok(())
+    logging::start(filter).map_err(|e| Exit::usage(format!("--log: {e}")))
 }

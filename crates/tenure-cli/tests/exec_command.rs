@@ -270,7 +270,8 @@ fn a_singleton_runs_once_in_the_fleet() {
             .arg(site.path(node))
             .arg("--trace")
             .arg(site.trace(node))
-            .args(["--", TENURE, "__beat"])
+            .arg("--")
+            .arg(beat_program())
             .arg(site.logs())
             .stdin(Stdio::null());
         site.spawn(node, command)

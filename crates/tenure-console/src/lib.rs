@@ -5,6 +5,8 @@
 
 pub mod duration;
 pub mod exit;
+#[cfg(feature = "logging")]
+pub mod logging;
 pub mod program;
 #[cfg(feature = "reference")]
 pub mod reference;

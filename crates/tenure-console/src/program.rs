@@ -20,33 +20,39 @@ pub fn tenure(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(TENURE_BIN) {
         return existing(path.into(), TENURE_BIN);
     }
-    beside("tenure")
+    let build = "build it with `cargo build -p tenure-cli` in the same profile, or set TENURE_BIN to its path";
+    located("tenure", build)
 }
 
-/// Path of a program of the workspace beside this executable.
+/// Path of the example `name` of a package, for tests.
+///
+/// # Errors
+///
+/// A message with the searched path and the command that builds the example, if there is no such file.
+pub fn example(name: &str, package: &str) -> Result<PathBuf, String> {
+    let build =
+        format!("build it with `cargo build -p {package} --example {name}` in the same profile");
+    located(&format!("examples/{name}"), &build)
+}
+
+/// Path of the program of the package `name`, beside this executable.
 ///
 /// # Errors
 ///
 /// A message with the searched path and the command that builds the program, if there is no such file.
 pub fn beside(name: &str) -> Result<PathBuf, String> {
+    let build = format!("build it with `cargo build -p {name}` in the same profile");
+    located(name, &build)
+}
+
+fn located(name: &str, hint: &str) -> Result<PathBuf, String> {
     let this =
         env::current_exe().map_err(|e| format!("the path of this program cannot be read: {e}"))?;
     let path = sibling(&this, name);
-    if path.is_file() {
-        return Ok(path);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(format!("there is no program {}; {hint}", path.display())),
     }
-    let package = match name {
-        "tenure" => "tenure-cli",
-        other => other,
-    };
-    let choice = match name {
-        "tenure" => ", or set TENURE_BIN to its path",
-        _ => "",
-    };
-    Err(format!(
-        "there is no program {}; build it with `cargo build -p {package}` in the same profile{choice}",
-        path.display()
-    ))
 }
 
 fn existing(path: PathBuf, source: &str) -> Result<PathBuf, String> {

@@ -1,6 +1,5 @@
 //! One module per command: arguments, calls into the library, and output.
 
-pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;

@@ -1,10 +1,9 @@
-//! Commands that the program runs itself with: the processes of `exec` and `up`, and those of their tests.
+//! Commands that the program runs itself with: the processes of `exec` and `up`, and the application of the HTTP tests.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::beat::Beat;
 use crate::cmd::sidecar::demo_app::DemoAppArgs;
 use crate::cmd::up::counter_node::UpNodeArgs;
 use crate::exit::Exit;
@@ -19,8 +18,6 @@ pub(crate) enum InternalCommand {
     Keep(KeepArgs),
     #[command(name = "__child", hide = true)]
     Child(ChildArgs),
-    #[command(name = "__beat", hide = true)]
-    Beat(Beat),
     #[command(name = "__up-node", hide = true)]
     UpNode(UpNodeArgs),
     #[command(name = "__app", hide = true)]
@@ -33,7 +30,6 @@ impl InternalCommand {
             Self::Watchdog(args) => Ok(supervise::watchdog(args)),
             Self::Keep(args) => Ok(supervise::keep(&args)),
             Self::Child(args) => Ok(supervise::child(&args)),
-            Self::Beat(args) => Ok(args.run()),
             Self::UpNode(args) => within_runtime(args.run()),
             Self::App(args) => within_runtime(args.run()),
         }

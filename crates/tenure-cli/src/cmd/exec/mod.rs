@@ -1,8 +1,6 @@
 //! `tenure exec`: one child process per owned shard, and never two for one shard in the whole cluster.
 
 pub(crate) mod backoff;
-mod baseline_ttl_lock;
-mod beat;
 mod child_handler;
 pub(crate) mod data_dir;
 pub(crate) mod find_command;
