@@ -5,7 +5,6 @@ mod cluster_client;
 mod cmd;
 mod config;
 mod snapshot;
-mod supervise;
 
 use std::process::ExitCode;
 
@@ -17,7 +16,8 @@ use config::settings_table::SettingDefinition;
 use exit::Exit;
 
 fn main() -> ExitCode {
-    exit::finish(run(cli::parse()))
+    // The supervision starts this program again as its helpers.
+    tenure_exec::run_helper().unwrap_or_else(|| exit::finish(run(cli::parse())))
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Exit> {

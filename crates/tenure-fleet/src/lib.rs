@@ -5,15 +5,15 @@
 mod journal;
 pub mod load;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 pub use journal::Journal;
 use tenure_console::exit::Exit;
@@ -141,14 +141,11 @@ impl Site {
 
 impl Proc {
     fn start(program: &Path, name: &str, args: &[String]) -> Result<Self, Exit> {
-        let mut command = Command::new(program);
+        let run = [program.as_os_str()]
+            .into_iter()
+            .chain(args.iter().map(OsStr::new));
+        let mut command = tenure_exec::bound_command(program, run);
         command
-            .arg("__reaper")
-            .arg(format!("--parent={}", getpid().as_raw_nonzero()))
-            .arg("--")
-            .arg(program)
-            .args(args)
-            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());

@@ -1,40 +1,43 @@
-//! Programs that do not outlive their worker.
+//! Programs that do not outlive this process.
 //!
-//! Each runs below a keeper (`tenure __reaper`), which adopts whatever the program forks and kills all of it when the program
-//! ends, when it is told to, and when the worker dies. The kernel tells the keeper of the death of the *thread* that started
-//! it: so one thread, which lives as long as the process, starts them all.
+//! Each runs below a reaper, which adopts whatever the program forks and kills all of it when the program
+//! ends, when it is told to, and when this process dies. The kernel tells the reaper of the death of the *thread* that
+//! started it: so one thread, which lives as long as the process, starts them all.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::exit::Exit;
-use crate::supervise::myself;
+use crate::helper::reaper_command;
+use crate::process_tree::this_program;
 
 /// How long a keeper may take to kill everything below it.
 const LAST_RESORT: Duration = Duration::from_secs(2);
 
 type Errand = (Command, oneshot::Sender<io::Result<Child>>);
 
-/// The thread that starts programs. Cheap to clone.
+/// Handle of the thread that starts programs. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct ProgramSpawner(mpsc::Sender<Errand>);
+pub struct ProgramSpawner(mpsc::Sender<Errand>);
 
 impl ProgramSpawner {
-    /// Begins, within a runtime.
-    pub(super) fn begin() -> Result<Self, Exit> {
+    /// Starts the thread, within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be started.
+    pub fn begin() -> io::Result<Self> {
         let (sender, errands) = mpsc::channel::<Errand>();
         let handle = Handle::current();
         let thread = std::thread::Builder::new().name("spawner".to_owned());
-        let begun = thread.spawn(move || {
+        thread.spawn(move || {
             let _within = handle.enter();
             for (mut command, answer) in errands {
                 // If nobody waits any more, the child is dropped and thereby killed.
@@ -44,26 +47,26 @@ impl ProgramSpawner {
             loop {
                 std::thread::park();
             }
-        });
-        begun.map_err(|e| Exit::failed(format!("no thread can be started: {e}")))?;
+        })?;
         Ok(Self(sender))
     }
 
-    /// Starts a program with pipes to all of its ends.
-    pub(super) async fn start(
+    /// Starts a program with pipes to its standard input, output and error.
+    ///
+    /// # Errors
+    ///
+    /// If its reaper cannot be started.
+    pub async fn start(
         &self,
         command: &[OsString],
         env: Vec<(&'static str, String)>,
     ) -> io::Result<RunningProgram> {
-        let mut keeper = myself();
+        let mut keeper = reaper_command(this_program());
         keeper
-            .arg("__reaper")
             .arg("--pipe")
-            .arg(format!("--parent={}", getpid().as_raw_nonzero()))
             .arg("--")
             .args(command)
             .envs(env)
-            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -82,21 +85,25 @@ impl ProgramSpawner {
     }
 }
 
-/// A program that runs. When dropped, it is killed with all that it forked.
-pub(super) struct RunningProgram {
+/// A running program, killed with all that it forked when dropped.
+pub struct RunningProgram {
     pid: Pid,
     child: Option<Child>,
     runtime: Handle,
 }
 
 impl RunningProgram {
-    /// The pipes; each can be taken once.
-    pub(super) fn child(&mut self) -> Option<&mut Child> {
+    /// The reaper with the pipes of the program, each of which can be taken once; `None` after the end.
+    pub fn child(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
     }
 
-    /// Waits until it and all that it forked is dead; gives its exit code, 128 + N if it died of signal N.
-    pub(super) async fn ended(&mut self) -> io::Result<i32> {
+    /// Waits until the program and all that it forked are dead; returns its exit code, 128 + N if it died of signal N.
+    ///
+    /// # Errors
+    ///
+    /// If the program has already ended.
+    pub async fn ended(&mut self) -> io::Result<i32> {
         let Some(child) = &mut self.child else {
             return Err(io::Error::other("the program has already ended"));
         };
@@ -105,8 +112,8 @@ impl RunningProgram {
         Ok(exit_code(status))
     }
 
-    /// Asks it to stop.
-    pub(super) fn terminate(&self) {
+    /// Asks the program to stop.
+    pub fn terminate(&self) {
         if self.child.is_some() {
             let _ = kill_process_group(self.pid, Signal::TERM);
             // A stopped process acts on it only when it goes on.
@@ -114,8 +121,8 @@ impl RunningProgram {
         }
     }
 
-    /// Kills it with all that it forked, and waits for that.
-    pub(super) async fn kill(mut self) {
+    /// Kills the program with all that it forked, and waits for their end.
+    pub async fn kill(mut self) {
         if let Some(child) = self.child.take() {
             end(child, self.pid).await;
         }

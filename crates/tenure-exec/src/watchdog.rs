@@ -1,39 +1,27 @@
-//! `tenure __watchdog`: starts the children, and kills them in time by its own clock.
+//! Watchdog: starts the children, and kills them in time by its own clock.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpid, kill_process_group, setsid};
+use rustix::process::{Pid, Signal, kill_process_group, setsid};
 use tenure::Time;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::messages::{Ended, Limits, Order, Report, Start};
-use super::process_tree::{self, boot_now};
+use crate::helper::{HelperArgs, reaper_command};
+use crate::messages::{Ended, Limits, Order, Report, Start};
+use crate::process_tree::{self, boot_now};
 
 /// Timers stand still while the machine is suspended, the clock does not: no sleep is longer than this without a look at it.
 const SLICE: Duration = Duration::from_millis(250);
 
-/// What `__watchdog` is called with; its standard input is the socket to `exec`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WatchdogArgs {
-    /// Mark each line of output with the child's shard.
-    #[arg(long)]
-    prefix: bool,
-    /// The command and its arguments.
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
-}
-
-/// Runs until `exec` is gone and all children are dead.
-pub(crate) fn watchdog(args: WatchdogArgs) -> ExitCode {
+/// Runs until `exec` is gone and all children are dead. The standard input is the socket to `exec`.
+pub(crate) fn watchdog(args: HelperArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -47,7 +35,7 @@ pub(crate) fn watchdog(args: WatchdogArgs) -> ExitCode {
     }
 }
 
-async fn watch(args: WatchdogArgs) -> io::Result<()> {
+async fn watch(args: HelperArgs) -> io::Result<()> {
     // Out of reach of the terminal: Ctrl-Z and Ctrl-C are for `exec`.
     setsid()?;
     process_tree::adopt_orphans()?;
@@ -94,7 +82,7 @@ async fn watch(args: WatchdogArgs) -> io::Result<()> {
 }
 
 struct Watchdog {
-    args: WatchdogArgs,
+    args: HelperArgs,
     reporter: mpsc::UnboundedSender<Report>,
     /// By the number of its keeper, which leads the child's process group.
     children: HashMap<Pid, Child>,
@@ -199,10 +187,7 @@ impl Watchdog {
     }
 
     fn spawn(&self, start: &Start) -> io::Result<Pid> {
-        let mut keeper = process_tree::myself();
-        keeper
-            .arg("__reaper")
-            .arg(format!("--parent={}", getpid().as_raw_nonzero()));
+        let mut keeper = reaper_command(process_tree::this_program());
         if self.args.prefix {
             keeper.arg(format!("--label={}", start.label));
         }
@@ -210,8 +195,7 @@ impl Watchdog {
             .arg("--")
             .args(&self.args.command)
             .envs(&start.env)
-            .stdin(Stdio::null())
-            .process_group(0);
+            .stdin(Stdio::null());
         // From the main thread, which lives as long as this process: the keeper's life is bound to it.
         Ok(Pid::from_child(&keeper.spawn()?))
     }

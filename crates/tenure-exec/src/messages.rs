@@ -1,4 +1,4 @@
-//! What `exec` and its watchdog say to each other: one JSON object per line.
+//! Messages between `exec` and its watchdog: one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure::Time;
 
-/// Until when a child may go on.
+/// Times at which a child is asked to stop, killed, and succeeded by another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Limits {
-    /// It is asked to stop.
-    pub(crate) closes_at: Time,
-    /// It is killed.
-    pub(crate) kill_at: Time,
-    /// Others may have the shard.
-    pub(crate) deadline: Time,
+pub struct Limits {
+    /// The child is asked to stop.
+    pub closes_at: Time,
+    /// The child is killed.
+    pub kill_at: Time,
+    /// Another node may own the shard.
+    pub deadline: Time,
 }
 
 impl Limits {
     /// The limits under a lease. The settings see to it that `kill_grace` ends before the deadline; what is left between
     /// them is for dying.
-    pub(crate) fn of_lease(closes_at: Time, deadline: Time, kill_grace: Duration) -> Self {
+    pub fn of_lease(closes_at: Time, deadline: Time, kill_grace: Duration) -> Self {
         Self {
             closes_at,
             kill_at: (closes_at + kill_grace).min(deadline),
@@ -41,15 +41,15 @@ impl Limits {
 
 /// A child to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Start {
-    /// Its number, never used twice.
-    pub(crate) id: u64,
-    /// What its output is marked with, if output is marked.
-    pub(crate) label: String,
-    /// What its environment has besides that of `exec`.
-    pub(crate) env: BTreeMap<String, String>,
-    /// Until when it may run.
-    pub(crate) limits: Limits,
+pub struct Start {
+    /// Number of the child, never used twice.
+    pub id: u64,
+    /// Prefix of its output, if output is prefixed.
+    pub label: String,
+    /// Environment variables in addition to those of this process.
+    pub env: BTreeMap<String, String>,
+    /// Times at which the child is asked to stop and killed.
+    pub limits: Limits,
 }
 
 /// From `exec` to the watchdog.
@@ -89,10 +89,10 @@ pub(crate) enum Report {
     },
 }
 
-/// How a child ended.
+/// End of a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Ended {
+pub enum Ended {
     /// By itself, with this exit code (128 + the signal, if it died of one).
     Exited(i32),
     /// The watchdog ended it, because it was asked to or because the lease ran out.

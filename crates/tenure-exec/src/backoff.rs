@@ -1,4 +1,4 @@
-//! How long to wait before a child that keeps ending is started again.
+//! Delay before the restart of a child that keeps ending.
 
 use std::time::Duration;
 

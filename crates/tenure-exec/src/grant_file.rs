@@ -1,4 +1,4 @@
-//! The files that `TENURE_GRANT` names: what a child may know of its grant, at any time.
+//! Files that `TENURE_GRANT` names: the current grant of a child.
 //!
 //! Each is replaced as a whole (written beside, then renamed), so that a reader sees one state or the next and never half of
 //! one. It is not made durable: after a crash of the machine there is nothing that it could be right about.
@@ -13,44 +13,50 @@ use tenure::Time;
 use tenure_core::hash::key_hash;
 use tenure_core::keys::escape;
 
-use crate::exit::Exit;
-
-/// What a grant file says.
+/// Content of a grant file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GrantState {
+pub struct GrantState {
     /// The cluster.
-    pub(crate) cluster: String,
+    pub cluster: String,
     /// The keyspace.
-    pub(crate) keyspace: String,
+    pub keyspace: String,
     /// The shard's name within it.
-    pub(crate) shard: String,
+    pub shard: String,
     /// The node that owns it.
-    pub(crate) node: String,
+    pub node: String,
     /// The fencing token.
-    pub(crate) epoch: u64,
-    /// Names the clock of the two times below.
-    pub(crate) boot_id: Option<String>,
+    pub epoch: u64,
+    /// Id of the boot whose clock the two times below are from.
+    pub boot_id: Option<String>,
     /// Nanoseconds on CLOCK_BOOTTIME: no effect may begin after this.
-    pub(crate) stop_time_ns: Time,
-    /// Nanoseconds on CLOCK_BOOTTIME: somebody else may be at work after this.
-    pub(crate) deadline_ns: Time,
+    pub stop_time_ns: Time,
+    /// Nanoseconds on CLOCK_BOOTTIME: another node may own the shard after this.
+    pub deadline_ns: Time,
 }
 
 impl GrantState {
     /// Reads a grant file.
-    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is no grant file.
+    pub fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 }
 
-/// Where the grant files of one `exec` are.
-pub(super) struct GrantFiles {
+/// Directory of the grant files of one process.
+pub struct GrantFiles {
     dir: PathBuf,
 }
 
 impl GrantFiles {
-    /// In the data directory, or else in a temporary one, which goes when it is dropped.
-    pub(super) fn open(data: Option<&Path>) -> Result<(Self, Option<TempDir>), Exit> {
+    /// Creates the directory in the data directory, or else a temporary one, which is removed when dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be created.
+    pub fn open(data: Option<&Path>) -> io::Result<(Self, Option<TempDir>)> {
         let made = match data {
             Some(data) => {
                 let dir = data.join("grants");
@@ -63,17 +69,13 @@ impl GrantFiles {
                 .tempdir()
                 .map(|dir| (dir.path().to_owned(), Some(dir))),
         };
-        let absolute = made.and_then(|(dir, own)| Ok((std::path::absolute(dir)?, own)));
-        let (dir, own) = absolute.map_err(|e| {
-            Exit::failed(format!(
-                "the directory for grant files cannot be created: {e}"
-            ))
-        })?;
+        let (dir, own) = made?;
+        let dir = std::path::absolute(dir)?;
         Ok((Self { dir }, own))
     }
 
     /// The file of a shard.
-    pub(super) fn of(&self, shard: &str) -> GrantFile {
+    pub fn of(&self, shard: &str) -> GrantFile {
         GrantFile(self.dir.join(format!("{}.json", file_name(shard))))
     }
 }
@@ -92,23 +94,27 @@ fn file_name(shard: &str) -> String {
 }
 
 /// The grant file of one shard.
-pub(super) struct GrantFile(PathBuf);
+pub struct GrantFile(PathBuf);
 
 impl GrantFile {
-    /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Says that the grant holds.
-    pub(super) fn write(&self, state: &GrantState) -> io::Result<()> {
+    /// Replaces the content of the file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written; it then has the content from before.
+    pub fn write(&self, state: &GrantState) -> io::Result<()> {
         let new = self.0.with_extension("new");
         fs::write(&new, serde_json::to_vec(state)?)?;
         fs::rename(&new, &self.0)
     }
 
-    /// Says that there is no grant.
-    pub(super) fn remove(&self) {
+    /// Removes the file: there is no grant.
+    pub fn remove(&self) {
         // Not there is what was wanted. If it cannot be removed, its times still end it.
         let _ = fs::remove_file(&self.0);
     }

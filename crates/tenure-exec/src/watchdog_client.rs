@@ -17,8 +17,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::{error, warn};
 
-use super::messages::{Ended, Limits, Order, Report, Start};
-use super::process_tree::{self, boot_now};
+use crate::helper;
+use crate::messages::{Ended, Limits, Order, Report, Start};
+use crate::process_tree::{self, boot_now};
 
 /// How long a watchdog may take to begin, and how long to wait before the next one is tried.
 const BIRTH: Duration = Duration::from_secs(10);
@@ -30,11 +31,11 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// Runs children under a watchdog, and a new watchdog when one is lost. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Supervisor(mpsc::UnboundedSender<Errand>);
+pub struct Supervisor(mpsc::UnboundedSender<Errand>);
 
 /// A child that was started.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     id: u64,
     ended: oneshot::Receiver<Ended>,
 }
@@ -46,8 +47,12 @@ enum Errand {
 }
 
 impl Supervisor {
-    /// Begins. `command` is what every child runs.
-    pub(crate) fn begin(command: Vec<OsString>, prefix: bool) -> io::Result<Self> {
+    /// Starts supervising, within a runtime. Every child runs `command`, with its output prefixed if `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// If this process cannot adopt orphans.
+    pub fn begin(command: Vec<OsString>, prefix: bool) -> io::Result<Self> {
         // What a lost watchdog leaves behind falls to this process.
         process_tree::adopt_orphans()?;
         let (sender, errands) = mpsc::unbounded_channel();
@@ -61,7 +66,7 @@ impl Supervisor {
     }
 
     /// Starts a child.
-    pub(crate) fn start(&self, start: Start) -> Running {
+    pub fn start(&self, start: Start) -> Running {
         let (sender, ended) = oneshot::channel();
         let id = start.id;
         self.send(Errand::Start(start, sender));
@@ -69,19 +74,19 @@ impl Supervisor {
     }
 
     /// Tells the watchdog that the lease was renewed.
-    pub(crate) fn lease(&self, child: &Running, limits: Limits) {
+    pub fn lease(&self, child: &Running, limits: Limits) {
         let id = child.id;
         self.send(Errand::Order(Order::Lease { id, limits }));
     }
 
     /// Asks a child to stop; it is killed at `kill_at` or at the end of its lease, whichever is earlier.
-    pub(crate) fn stop(&self, child: &Running, kill_at: Time) {
+    pub fn stop(&self, child: &Running, kill_at: Time) {
         let id = child.id;
         self.send(Errand::Order(Order::Stop { id, kill_at }));
     }
 
     /// Ends the watchdog, and returns when it is gone.
-    pub(crate) async fn shutdown(self) {
+    pub async fn shutdown(self) {
         let (sender, done) = oneshot::channel();
         self.send(Errand::Shutdown(sender));
         let _ = done.await;
@@ -95,7 +100,7 @@ impl Supervisor {
 
 impl Running {
     /// Waits until the child is dead and reaped, with everything that it forked.
-    pub(crate) async fn ended(&mut self) -> Ended {
+    pub async fn ended(&mut self) -> Ended {
         (&mut self.ended).await.unwrap_or(Ended::WatchdogLost)
     }
 }
@@ -189,8 +194,8 @@ impl Guard {
     async fn spawn(&self) -> io::Result<Link> {
         let (ours, theirs) = StdStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut watchdog = process_tree::myself();
-        watchdog.arg("__watchdog");
+        let mut watchdog = process_tree::this_program();
+        watchdog.arg(helper::WATCHDOG);
         if self.prefix {
             watchdog.arg("--prefix");
         }

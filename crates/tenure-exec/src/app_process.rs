@@ -1,7 +1,8 @@
-//! An application that the node starts itself, and again whenever it ends.
+//! An application that the node starts, and restarts whenever it ends.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::time::Duration;
 
 use tenure::Time;
@@ -9,21 +10,26 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use crate::cmd::exec::backoff::Backoff;
-use crate::exit::Exit;
-use crate::supervise::{Limits, Start, Supervisor, boot_now};
+use crate::backoff::Backoff;
+use crate::messages::{Limits, Start};
+use crate::process_tree::boot_now;
+use crate::watchdog_client::Supervisor;
 
-/// The application's process. It dies with the node, whatever becomes of that.
-pub(super) struct AppProcess {
+/// The application's process, which dies with the node, however that ends.
+pub struct AppProcess {
     supervisor: Supervisor,
     end: oneshot::Sender<Duration>,
     living: JoinHandle<()>,
 }
 
 impl AppProcess {
-    pub(super) fn begin(command: Vec<OsString>) -> Result<Self, Exit> {
-        let supervisor = Supervisor::begin(command, false)
-            .map_err(|e| Exit::failed(format!("orphaned processes cannot be adopted: {e}")))?;
+    /// Starts the application, within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If this process cannot adopt orphans.
+    pub fn begin(command: Vec<OsString>) -> io::Result<Self> {
+        let supervisor = Supervisor::begin(command, false)?;
         let (end, ended) = oneshot::channel();
         let living = tokio::spawn(live(supervisor.clone(), ended));
         Ok(Self {
@@ -33,8 +39,8 @@ impl AppProcess {
         })
     }
 
-    /// Asks it to stop, and kills it after `grace`.
-    pub(super) async fn end(self, grace: Duration) {
+    /// Asks the application to stop, and kills it after `grace`.
+    pub async fn end(self, grace: Duration) {
         let _ = self.end.send(grace);
         let _ = self.living.await;
         self.supervisor.shutdown().await;

@@ -1,4 +1,4 @@
-//! The handler of `exec`: lives each stay of a shard with its child.
+//! Handler that runs one child per activation of a shard.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -10,27 +10,43 @@ use tenure::{Clock, Grant, Handler, Result, Shard, SharedState, Time};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::RestartCondition;
-use super::backoff::{Backoff, STEADY};
-use super::grant_file::{GrantFile, GrantFiles, GrantState};
-use crate::supervise::{Ended, Limits, Running, Start, Supervisor, boot_now};
+use crate::backoff::{Backoff, STEADY};
+use crate::grant_file::{GrantFile, GrantFiles, GrantState};
+use crate::messages::{Ended, Limits, Start};
+use crate::process_tree::boot_now;
+use crate::watchdog_client::{Running, Supervisor};
 
 /// So many children in a row that did not live long are a crash loop, which others are told of.
 const LOOP: u32 = 2;
 
-/// On whose behalf children work.
-pub(super) struct Who {
-    pub(super) cluster: String,
-    pub(super) keyspace: String,
-    pub(super) node: String,
+/// Names of the cluster, keyspace and node, for the environment of children.
+#[derive(Clone, Debug)]
+pub struct NodeIdentity {
+    /// The cluster.
+    pub cluster: String,
+    /// The keyspace.
+    pub keyspace: String,
+    /// The node.
+    pub node: String,
 }
 
-/// The handler. Cheap to clone.
+/// Condition for the restart of a child that exited while its node owns the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartCondition {
+    /// Restart after every exit.
+    Always,
+    /// Restart if the exit code is not 0.
+    OnFailure,
+    /// Start again only when the node owns the shard again.
+    Never,
+}
+
+/// Handler with one child process per activation. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct ChildHandler(Arc<Inner>);
+pub struct ChildHandler(Arc<Inner>);
 
 struct Inner {
-    who: Who,
+    identity: NodeIdentity,
     boot_id: Option<String>,
     files: GrantFiles,
     supervisor: Supervisor,
@@ -41,8 +57,9 @@ struct Inner {
 }
 
 impl ChildHandler {
-    pub(super) fn new(
-        who: Who,
+    /// Creates the handler. Children get `kill_grace` between SIGTERM and SIGKILL, and none once `hurried` is true.
+    pub fn new(
+        identity: NodeIdentity,
         files: GrantFiles,
         supervisor: Supervisor,
         restart: RestartCondition,
@@ -50,7 +67,7 @@ impl ChildHandler {
         hurried: watch::Receiver<bool>,
     ) -> Self {
         Self(Arc::new(Inner {
-            who,
+            identity,
             boot_id: Clock::boot().id(),
             files,
             supervisor,
@@ -62,25 +79,25 @@ impl ChildHandler {
     }
 }
 
-/// What a stay has.
-pub(super) struct Charge {
-    /// The grant of the whole stay, which ends only when the shard is lost. Whoever uses it keeps the stay from ending.
+/// State of one activation.
+pub struct ChildState {
+    /// Grant of the whole activation, which ends only when the shard is lost. Its use keeps the activation from ending.
     whole: Grant,
-    /// What is attached to the shard.
+    /// Metadata of the shard.
     meta: Option<String>,
 }
 
 impl Handler for ChildHandler {
-    type State = Charge;
+    type State = ChildState;
 
-    async fn load(&self, shard: &Shard) -> Result<Charge> {
-        Ok(Charge {
+    async fn load(&self, shard: &Shard) -> Result<ChildState> {
+        Ok(ChildState {
             whole: shard.grant().clone(),
             meta: shard.meta().map(str::to_owned),
         })
     }
 
-    async fn run(&self, grant: Grant, state: SharedState<Charge>) -> Result<()> {
+    async fn run(&self, grant: Grant, state: SharedState<ChildState>) -> Result<()> {
         // A task of its own: this call is dropped when the shard is lost, the child must be seen to its end.
         let inner = self.0.clone();
         Ok(tokio::spawn(async move { inner.live(grant, state).await }).await?)
@@ -89,7 +106,7 @@ impl Handler for ChildHandler {
 
 impl Inner {
     /// Runs children one after the other until the stay is to end.
-    async fn live(&self, grant: Grant, state: SharedState<Charge>) {
+    async fn live(&self, grant: Grant, state: SharedState<ChildState>) {
         // P1: the stay is not over, and nobody else is told that the shard is free, while the state is in use; and it is in
         // use until the child is dead and reaped.
         let Ok(charge) = state.lock().await else {
@@ -142,7 +159,7 @@ impl Inner {
     }
 
     /// Runs one child. Returns when it is dead and reaped.
-    async fn one_child(&self, grant: &Grant, charge: &Charge) -> Ended {
+    async fn one_child(&self, grant: &Grant, charge: &ChildState) -> Ended {
         let whole = &charge.whole;
         let file = self.files.of(grant.shard().shard.as_str());
         let mut known = whole.deadline();
@@ -191,14 +208,14 @@ impl Inner {
         Limits::of_lease(whole.closes_at(), whole.deadline(), self.kill_grace)
     }
 
-    fn start(&self, file: &GrantFile, grant: &Grant, charge: &Charge, limits: Limits) -> Start {
+    fn start(&self, file: &GrantFile, grant: &Grant, charge: &ChildState, limits: Limits) -> Start {
         let shard = grant.shard();
         let mut env = BTreeMap::from([
-            ("TENURE_CLUSTER", self.who.cluster.clone()),
-            ("TENURE_KEYSPACE", self.who.keyspace.clone()),
+            ("TENURE_CLUSTER", self.identity.cluster.clone()),
+            ("TENURE_KEYSPACE", self.identity.keyspace.clone()),
             ("TENURE_SHARD", shard.shard.to_string()),
             ("TENURE_EPOCH", grant.epoch().0.to_string()),
-            ("TENURE_NODE", self.who.node.clone()),
+            ("TENURE_NODE", self.identity.node.clone()),
             ("TENURE_GRANT", file.path().to_string_lossy().into_owned()),
         ]);
         if let Some(meta) = &charge.meta {
@@ -214,10 +231,10 @@ impl Inner {
 
     fn tell(&self, file: &GrantFile, grant: &Grant, limits: Limits) {
         let state = GrantState {
-            cluster: self.who.cluster.clone(),
-            keyspace: self.who.keyspace.clone(),
+            cluster: self.identity.cluster.clone(),
+            keyspace: self.identity.keyspace.clone(),
             shard: grant.shard().shard.to_string(),
-            node: self.who.node.clone(),
+            node: self.identity.node.clone(),
             epoch: grant.epoch().0,
             boot_id: self.boot_id.clone(),
             stop_time_ns: limits.closes_at,

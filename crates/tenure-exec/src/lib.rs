@@ -1,11 +1,17 @@
-//! Children that are dead in time, whoever else is dead or stopped (P1 for `tenure exec`).
+//! Supervision of child processes that own shards: a child is dead before another node can own its shard (P1).
+//!
+//! [`ChildHandler`] runs one child per activation of a shard, under a [`Supervisor`]. [`AppProcess`] keeps one application
+//! alive, and [`ProgramSpawner`] runs programs that die with this process. Programs that use any of them call
+//! [`run_helper`] first in `main`.
+//!
+//! The children die in time, whichever other process is dead or stopped:
 //!
 //! ```text
 //! tenure exec ──socket── tenure __watchdog ──┬─ tenure __reaper ── tenure __child → the command ── what it forks
 //!  (the node)            (own session)       └─ …                (one process: it becomes the command)
 //! ```
 //!
-//! Who kills the command, and everything that it forked, in each case:
+//! The process that kills the command, and everything that it forked, in each case:
 //!
 //! | what happens | who acts |
 //! |---|---|
@@ -21,14 +27,34 @@
 //! keeper by leaving its process group or its session. There is no `unsafe` code: what other programs do between fork and
 //! exec, these do after an exec of themselves.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "tenure-exec needs Linux: it binds processes by subreapers and parent-death signals"
+);
+
+mod app_process;
+mod backoff;
+mod bound_program;
+mod child_handler;
+mod data_dir;
+mod find_command;
+mod grant_file;
+mod helper;
 mod messages;
 mod process_tree;
 mod reaper;
+mod systemd;
 mod watchdog;
 mod watchdog_client;
 
-pub(crate) use messages::{Ended, Limits, Start};
-pub(crate) use process_tree::{boot_now, is_stopped, myself};
-pub(crate) use reaper::{ChildArgs, KeepArgs, child, keep};
-pub(crate) use watchdog::{WatchdogArgs, watchdog};
-pub(crate) use watchdog_client::{Running, Supervisor};
+pub use app_process::AppProcess;
+pub use bound_program::{ProgramSpawner, RunningProgram};
+pub use child_handler::{ChildHandler, NodeIdentity, RestartCondition};
+pub use data_dir::{LockError, default_node_name, lock_data_dir};
+pub use find_command::{CommandError, find_command};
+pub use grant_file::{GrantFile, GrantFiles, GrantState};
+pub use helper::{bound_command, run_helper};
+pub use messages::{Ended, Limits, Start};
+pub use process_tree::{boot_now, is_stopped, this_program};
+pub use systemd::{KeepAlive, ServiceManager};
+pub use watchdog_client::{Running, Supervisor};

@@ -1,6 +1,5 @@
-//! `tenure __reaper` and `tenure __child`: the process beside a command that outlives it, and the one that becomes it.
+//! Reaper, which outlives a command and kills all that it forked; child, the process that becomes the command.
 
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,12 +7,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpgrp, getpid, kill_process};
+use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpgrp, kill_process};
 use tenure::{Clock, Time};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::process_tree::{self, boot_now};
-use crate::cmd::exec::grant_file::GrantState;
+use crate::grant_file::GrantState;
+use crate::helper::{HelperArgs, child_command};
+use crate::process_tree::{self, boot_now};
 
 /// The longest piece of a line that is marked as one; what is longer is cut, so that no memory grows.
 const LONGEST: u64 = 64 * 1024;
@@ -21,36 +21,8 @@ const LONGEST: u64 = 64 * 1024;
 /// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Arguments of `__reaper`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct KeepArgs {
-    /// The watchdog.
-    #[arg(long)]
-    parent: i32,
-    /// What each line of output begins with.
-    #[arg(long)]
-    label: Option<String>,
-    /// The command reads this process's standard input, and SIGUSR1 ends it and all that it forked at once.
-    #[arg(long)]
-    pipe: bool,
-    /// The command and its arguments.
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
-}
-
-/// Arguments of `__child`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ChildArgs {
-    /// The keeper.
-    #[arg(long)]
-    parent: i32,
-    /// The command and its arguments.
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
-}
-
 /// Becomes the command, with its life bound to the keeper's.
-pub(crate) fn child(args: &ChildArgs) -> ExitCode {
+pub(crate) fn child(args: &HelperArgs) -> ExitCode {
     if process_tree::bind_to(args.parent, Signal::KILL).is_err() {
         return ExitCode::FAILURE;
     }
@@ -70,7 +42,7 @@ pub(crate) fn child(args: &ChildArgs) -> ExitCode {
 ///
 /// SIGTERM reaches the whole process group; a command that has left the group gets it from here. When the watchdog dies,
 /// this process kills everything below it, then itself.
-pub(crate) fn keep(args: &KeepArgs) -> ExitCode {
+pub(crate) fn keep(args: &HelperArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -93,7 +65,7 @@ fn failed(error: &io::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn keep_until_dead(args: &KeepArgs) -> io::Result<i32> {
+async fn keep_until_dead(args: &HelperArgs) -> io::Result<i32> {
     // Before anything can send them.
     let mut orphaned = signal(SignalKind::user_defined2())?;
     let mut asked = signal(SignalKind::terminate())?;
@@ -164,13 +136,8 @@ fn last_resort(grant: Option<&Path>, watchdog: i32) -> Option<Time> {
     (!process_tree::is_stopped(watchdog)).then(|| now + POLL_INTERVAL)
 }
 
-fn spawn(args: &KeepArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
-    let mut command = process_tree::myself();
-    command
-        .arg("__child")
-        .arg(format!("--parent={}", getpid().as_raw_nonzero()))
-        .arg("--")
-        .args(&args.command);
+fn spawn(args: &HelperArgs) -> io::Result<(Pid, Vec<JoinHandle<()>>)> {
+    let mut command = child_command(&args.command);
     if !args.pipe {
         command.stdin(Stdio::null());
     }

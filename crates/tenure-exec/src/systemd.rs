@@ -1,6 +1,6 @@
-//! What a service manager is told: systemd's notifications, for units of `Type=notify`.
+//! Notifications of systemd, for units of `Type=notify`.
 //!
-//! Where nobody listens, nothing is sent. The watchdog's signs of life come from the same runtime that the children are
+//! Without a listening service manager, nothing is sent. The watchdog's signs of life come from the same runtime that the children are
 //! supervised on: one that stands still sends none, and is restarted.
 
 use std::ffi::OsStr;
@@ -13,24 +13,24 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-/// The service manager, if there is one that listens.
+/// The service manager, if one listens.
 #[derive(Default)]
-pub(super) struct Manager {
+pub struct ServiceManager {
     socket: Option<UnixDatagram>,
 }
 
-/// Signs of life, for as long as it is kept.
-pub(super) struct Watchdog(JoinHandle<()>);
+/// Sends signs of life until dropped.
+pub struct KeepAlive(JoinHandle<()>);
 
-impl Drop for Watchdog {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Manager {
-    /// The one that the environment names.
-    pub(super) fn from_env() -> Self {
+impl ServiceManager {
+    /// The service manager that NOTIFY_SOCKET names.
+    pub fn from_env() -> Self {
         let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
             return Self::default();
         };
@@ -45,8 +45,8 @@ impl Manager {
         }
     }
 
-    /// Tells it something, such as `READY=1`.
-    pub(super) fn tell(&self, what: &str) {
+    /// Sends a notification, such as `READY=1`.
+    pub fn notify(&self, what: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(what.as_bytes())
         {
@@ -54,15 +54,15 @@ impl Manager {
         }
     }
 
-    /// Sends signs of life, if it wants them from this process.
-    pub(super) fn watchdog(&self) -> Option<Watchdog> {
+    /// Starts sending signs of life, within a runtime, if the service manager demands them from this process.
+    pub fn keep_alive(&self) -> Option<KeepAlive> {
         let socket = self.socket.as_ref()?.try_clone().ok()?;
         let every = interval(
             std::env::var("WATCHDOG_USEC").ok().as_deref(),
             std::env::var("WATCHDOG_PID").ok().as_deref(),
             std::process::id(),
         )?;
-        Some(Watchdog(tokio::spawn(async move {
+        Some(KeepAlive(tokio::spawn(async move {
             let mut next = tokio::time::interval(every);
             loop {
                 next.tick().await;
@@ -124,10 +124,10 @@ mod tests {
                 format!("@{name}").into(),
             ),
         ] {
-            let manager = Manager {
+            let manager = ServiceManager {
                 socket: Some(connect(&at).unwrap()),
             };
-            manager.tell("READY=1");
+            manager.notify("READY=1");
             let mut heard = [0; 64];
             let n = server.recv(&mut heard).unwrap();
             assert_eq!(&heard[..n], b"READY=1");

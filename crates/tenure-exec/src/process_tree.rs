@@ -13,13 +13,13 @@ use rustix::process::{
 };
 use tenure::{Clock, Time};
 
-/// The time on the machine's boot-time clock.
-pub(crate) fn boot_now() -> Time {
+/// Time of the machine's boot-time clock.
+pub fn boot_now() -> Time {
     Clock::boot().now()
 }
 
-/// This very program, to be started once more: also if its file was replaced meanwhile, as in an upgrade.
-pub(crate) fn myself() -> Command {
+/// Command that starts this program again, also if its file was replaced meanwhile, as in an upgrade.
+pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("tenure");
     command
@@ -29,7 +29,7 @@ pub(crate) fn myself() -> Command {
 ///
 /// The kernel looks at the *thread* that made this process: whoever starts processes that bind themselves must do it from
 /// a thread that lives as long as the process.
-pub(super) fn bind_to(parent: i32, signal: Signal) -> io::Result<()> {
+pub(crate) fn bind_to(parent: i32, signal: Signal) -> io::Result<()> {
     set_parent_process_death_signal(Some(signal))?;
     // The parent may have died before the line above, and then nothing would ever be sent.
     if is_orphan_of(parent) {
@@ -39,17 +39,17 @@ pub(super) fn bind_to(parent: i32, signal: Signal) -> io::Result<()> {
 }
 
 /// Whether this process has another parent by now.
-pub(super) fn is_orphan_of(parent: i32) -> bool {
+pub(crate) fn is_orphan_of(parent: i32) -> bool {
     getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent)
 }
 
 /// Makes orphans among the descendants of this process its children, wherever they have hidden.
-pub(super) fn adopt_orphans() -> io::Result<()> {
+pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
 /// The children of this process, dead ones that were not reaped included.
-pub(super) fn children() -> io::Result<HashSet<Pid>> {
+pub(crate) fn children() -> io::Result<HashSet<Pid>> {
     let me = getpid().as_raw_nonzero().to_string();
     let mut found = HashSet::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -72,15 +72,15 @@ pub(super) fn children() -> io::Result<HashSet<Pid>> {
     Ok(found)
 }
 
-/// Whether a process is stopped, as by SIGSTOP.
-pub(crate) fn is_stopped(pid: i32) -> bool {
+/// Returns whether a process is stopped, as by SIGSTOP.
+pub fn is_stopped(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
     state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
 /// Kills a child of this process, and its process group if it leads one.
-pub(super) fn kill_child(child: Pid) {
+pub(crate) fn kill_child(child: Pid) {
     // It cannot be another process by now: a child keeps its number until it is reaped. Dead already is as good.
     if getpgid(Some(child)) == Ok(child) {
         let _ = kill_process_group(child, Signal::KILL);
@@ -89,7 +89,7 @@ pub(super) fn kill_child(child: Pid) {
 }
 
 /// The next child that died, if one has; an error if there are no children at all.
-pub(super) fn reap() -> Result<Option<(Pid, WaitStatus)>, Errno> {
+pub(crate) fn reap() -> Result<Option<(Pid, WaitStatus)>, Errno> {
     loop {
         match wait(WaitOptions::NOHANG) {
             Err(Errno::INTR) => {}
@@ -99,7 +99,7 @@ pub(super) fn reap() -> Result<Option<(Pid, WaitStatus)>, Errno> {
 }
 
 /// Kills and reaps every descendant of this process; returns when none is left.
-pub(super) fn end_descendants() -> io::Result<()> {
+pub(crate) fn end_descendants() -> io::Result<()> {
     loop {
         match reap() {
             Err(Errno::CHILD) => return Ok(()),
@@ -120,7 +120,7 @@ pub(super) fn end_descendants() -> io::Result<()> {
 }
 
 /// The exit code that stands for a status: that of the process, or 128 + the signal it died of.
-pub(super) fn exit_code(status: WaitStatus) -> i32 {
+pub(crate) fn exit_code(status: WaitStatus) -> i32 {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,
         (None, Some(signal)) => 128 + signal,
