@@ -45,6 +45,7 @@ struct Bench {
         global = true,
         value_name = "FILTER",
         env = "TENURE_LOG",
+        hide_env_values = true,
         default_value = "warn"
     )]
     log: String,
