@@ -1,4 +1,4 @@
-//! How long shards are without an owner: after a kill, as a multiple of the ttl, and after a clean exit.
+//! Time of shards without an owner: after a kill, as a multiple of the ttl, and after a clean exit.
 
 use std::path::Path;
 use std::sync::Arc;

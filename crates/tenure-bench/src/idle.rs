@@ -1,4 +1,4 @@
-//! What an idle node costs: requests to the store per renewal, processor time and memory.
+//! Cost of an idle node: requests to the store per renewal, processor time and memory.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `tenure-bench moves`: what a planned change of owner costs those who send requests, the store, and who looks owners up.
+//! `tenure-bench moves`: cost of planned moves for clients, the store, and lookups of owners.
 //!
 //! Four tables, all from one run: how long a shard gives no answer, beside a bare durable write of the same store; how many
 //! writes a move takes; what a lookup takes; and, in the simulator, our order of steps beside two published ones.

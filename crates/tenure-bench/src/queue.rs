@@ -1,4 +1,4 @@
-//! `tenure-bench queue`: tasks per second, requests per task, and how soon a task is claimed; and what idle workers cost, beside
+//! `tenure-bench queue`: tasks per second, requests per task, and delay of a claim; and the cost of idle workers, beside
 //! the designs that Tenure's grew out of.
 //!
 //! All workers run in this process, each with a connection to the store of its own, at which its requests are counted. A

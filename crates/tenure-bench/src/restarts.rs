@@ -1,5 +1,4 @@
-//! `tenure-bench restarts`: what a rolling restart costs those who ask meanwhile, beside the same load without one, and what each
-//! part of the protocol is good for.
+//! `tenure-bench restarts`: requests under a rolling restart, beside the same load without one, and with parts of the protocol off.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `tenure-bench router`: what the router costs for each request, beside nginx on the same upstream in the same run.
+//! `tenure-bench router`: processor time of the router per request, beside nginx on the same upstream in the same run.
 
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;

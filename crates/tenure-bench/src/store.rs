@@ -1,4 +1,4 @@
-//! `tenure-bench store`: what the calls of a store cost, and what Tenure makes of them, in one run.
+//! `tenure-bench store`: calls of a store, and operations of nodes on it, in one run.
 //!
 //! Everything is written to clusters of random names, which are removed again, also when the run is interrupted.
 

@@ -1,6 +1,6 @@
 //! Tables and text that fit a terminal of 80 columns.
 
-/// How wide text may be.
+/// Width of text in columns.
 pub const WIDTH: usize = 80;
 const GAP: usize = 2;
 /// A column that is cut keeps at least this much.
@@ -9,7 +9,7 @@ const LEAST: usize = 8;
 /// Rows under headings. Columns are as wide as what they hold; if that is too wide, the widest are cut.
 pub struct Table {
     headings: Vec<&'static str>,
-    /// Whether the column holds numbers, which stand to the right.
+    /// Columns of numbers, which are aligned to the right.
     numbers: Vec<bool>,
     rows: Vec<Vec<String>>,
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// The first wait, and the longest.
+/// The shortest and the longest delay.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How long a child must live for its past to be forgotten.
+/// Life time of a child after which earlier short lives do not count.
 pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
 /// Doubles with every child that did not live long.
@@ -26,7 +26,7 @@ impl Backoff {
         wait.min(LONGEST)
     }
 
-    /// How many children in a row did not live long.
+    /// Number of short-lived children in a row.
     pub(crate) fn short_lives(&self) -> u32 {
         self.short_lives
     }

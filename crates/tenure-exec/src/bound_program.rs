@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 use crate::helper::reaper_command;
 use crate::process_tree::this_program;
 
-/// How long a keeper may take to kill everything below it.
+/// Longest time for a reaper to kill everything below it.
 const LAST_RESORT: Duration = Duration::from_secs(2);
 
-type Errand = (Command, oneshot::Sender<io::Result<Child>>);
+type StartRequest = (Command, oneshot::Sender<io::Result<Child>>);
 
 /// Handle of the thread that starts programs. Cheap to clone.
 #[derive(Clone)]
-pub struct ProgramSpawner(mpsc::Sender<Errand>);
+pub struct ProgramSpawner(mpsc::Sender<StartRequest>);
 
 impl ProgramSpawner {
     /// Starts the thread, within a runtime.
@@ -34,16 +34,16 @@ impl ProgramSpawner {
     ///
     /// If the thread cannot be started.
     pub fn begin() -> io::Result<Self> {
-        let (sender, errands) = mpsc::channel::<Errand>();
+        let (sender, requests) = mpsc::channel::<StartRequest>();
         let handle = Handle::current();
         let thread = std::thread::Builder::new().name("spawner".to_owned());
         thread.spawn(move || {
             let _within = handle.enter();
-            for (mut command, answer) in errands {
-                // If nobody waits any more, the child is dropped and thereby killed.
+            for (mut command, answer) in requests {
+                // If no caller waits any more, the child is dropped and thereby killed.
                 let _ = answer.send(command.spawn());
             }
-            // Never before the process ends: the keepers would take it for the end of their worker.
+            // Never before the process ends: the reapers would take it for the end of this process.
             loop {
                 std::thread::park();
             }
@@ -61,8 +61,8 @@ impl ProgramSpawner {
         command: &[OsString],
         env: Vec<(&'static str, String)>,
     ) -> io::Result<RunningProgram> {
-        let mut keeper = reaper_command(this_program());
-        keeper
+        let mut reaper = reaper_command(this_program());
+        reaper
             .arg("--pipe")
             .arg("--")
             .args(command)
@@ -70,11 +70,11 @@ impl ProgramSpawner {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut keeper = Command::from(keeper);
-        keeper.kill_on_drop(true);
+        let mut reaper = Command::from(reaper);
+        reaper.kill_on_drop(true);
         let (sender, answer) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts programs has exited");
-        self.0.send((keeper, sender)).map_err(|_| gone())?;
+        self.0.send((reaper, sender)).map_err(|_| gone())?;
         let child = answer.await.map_err(|_| gone())??;
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Ok(RunningProgram {
@@ -132,13 +132,13 @@ impl RunningProgram {
 impl Drop for RunningProgram {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            // If the runtime ends first, so does this process, and the keeper does it by itself.
+            // If the runtime ends first, so does this process, and the reaper kills by itself.
             self.runtime.spawn(end(child, self.pid));
         }
     }
 }
 
-/// Has the keeper kill everything; kills the keeper if it does not. Until it is waited for, its number is nobody else's.
+/// Makes the reaper kill everything; kills the reaper if it does not. Its process id is not reused before the wait.
 async fn end(mut child: Child, pid: Pid) {
     let _ = kill_process(pid, Signal::USR1);
     let _ = kill_process(pid, Signal::CONT);

@@ -16,7 +16,7 @@ use crate::messages::{Ended, Limits, Start};
 use crate::process_tree::boot_now;
 use crate::watchdog_client::{Running, Supervisor};
 
-/// So many children in a row that did not live long are a crash loop, which others are told of.
+/// Number of short-lived children in a row that is reported as a crash loop.
 const LOOP: u32 = 2;
 
 /// Names of the cluster, keyspace and node, for the environment of children.
@@ -105,18 +105,18 @@ impl Handler for ChildHandler {
 }
 
 impl Inner {
-    /// Runs children one after the other until the stay is to end.
+    /// Runs children one after the other until the activation ends.
     async fn live(&self, grant: Grant, state: SharedState<ChildState>) {
-        // P1: the stay is not over, and nobody else is told that the shard is free, while the state is in use; and it is in
+        // P1: the activation does not end, and the shard is not released, while the state is in use; and it is in
         // use until the child is dead and reaped.
-        let Ok(charge) = state.lock().await else {
+        let Ok(state) = state.lock().await else {
             return;
         };
         let mut backoff = Backoff::default();
         let mut troubled = false;
         while grant.check().is_ok() {
             let begun = boot_now();
-            let child = self.one_child(&grant, &charge);
+            let child = self.one_child(&grant, &state);
             let ended = well_in_time(&grant, &mut troubled, child).await;
             if grant.check().is_err() {
                 break;
@@ -159,15 +159,15 @@ impl Inner {
     }
 
     /// Runs one child. Returns when it is dead and reaped.
-    async fn one_child(&self, grant: &Grant, charge: &ChildState) -> Ended {
-        let whole = &charge.whole;
+    async fn one_child(&self, grant: &Grant, state: &ChildState) -> Ended {
+        let whole = &state.whole;
         let file = self.files.of(grant.shard().shard.as_str());
         let mut known = whole.deadline();
         let limits = self.limits(whole);
         self.tell(&file, grant, limits);
         let mut child = self
             .supervisor
-            .start(self.start(&file, grant, charge, limits));
+            .start(self.start(&file, grant, state, limits));
         let mut hurried = self.hurried.clone();
         let (mut asked, mut lost, mut hurry) = (false, false, false);
         let ended = loop {
@@ -208,7 +208,7 @@ impl Inner {
         Limits::of_lease(whole.closes_at(), whole.deadline(), self.kill_grace)
     }
 
-    fn start(&self, file: &GrantFile, grant: &Grant, charge: &ChildState, limits: Limits) -> Start {
+    fn start(&self, file: &GrantFile, grant: &Grant, state: &ChildState, limits: Limits) -> Start {
         let shard = grant.shard();
         let mut env = BTreeMap::from([
             ("TENURE_CLUSTER", self.identity.cluster.clone()),
@@ -218,7 +218,7 @@ impl Inner {
             ("TENURE_NODE", self.identity.node.clone()),
             ("TENURE_GRANT", file.path().to_string_lossy().into_owned()),
         ]);
-        if let Some(meta) = &charge.meta {
+        if let Some(meta) = &state.meta {
             env.insert("TENURE_META", meta.clone());
         }
         Start {

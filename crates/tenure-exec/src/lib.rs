@@ -4,6 +4,16 @@
 //! alive, and [`ProgramSpawner`] runs programs that die with this process. Programs that use any of them call
 //! [`run_helper`] first in `main`.
 //!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     if let Some(code) = tenure_exec::run_helper() {
+//!         return code;
+//!     }
+//!     // The program itself: a node with a `ChildHandler`.
+//!     std::process::ExitCode::SUCCESS
+//! }
+//! ```
+//!
 //! The children die in time, whichever other process is dead or stopped:
 //!
 //! ```text
@@ -17,14 +27,14 @@
 //! |---|---|
 //! | the lease runs out, or `exec` is stopped (SIGSTOP, Ctrl-Z) | the watchdog, by its own clock: SIGTERM when gates close, SIGKILL `kill_grace` later |
 //! | `exec` is killed | the watchdog, which reads the end of its socket |
-//! | the watchdog is killed | every keeper, by its parent-death signal; then `exec`, to which what is left falls |
+//! | the watchdog is killed | every reaper, by its parent-death signal; then `exec`, to which what is left falls |
 //! | the watchdog is stopped | `exec`, which kills it before the lease is over: see the line above |
-//! | `exec` and the watchdog are killed | every keeper |
-//! | the watchdog is stopped and `exec` is stopped or killed | every keeper, which looks at the grant file and the clock |
-//! | a keeper is killed | the command dies of its own parent-death signal; the watchdog kills what is left |
+//! | `exec` and the watchdog are killed | every reaper |
+//! | the watchdog is stopped and `exec` is stopped or killed | every reaper, which reads the grant file and the clock |
+//! | a reaper is killed | the command dies of its own parent-death signal; the watchdog kills what is left |
 //!
 //! Every level adopts the orphans below it (`PR_SET_CHILD_SUBREAPER`), so that what a command forked cannot hide from its
-//! keeper by leaving its process group or its session. There is no `unsafe` code: what other programs do between fork and
+//! reaper by leaving its process group or its session. There is no `unsafe` code: what other programs do between fork and
 //! exec, these do after an exec of themselves.
 
 #[cfg(not(target_os = "linux"))]

@@ -28,12 +28,12 @@ impl Limits {
         }
     }
 
-    /// How long a child has between being asked and being killed.
+    /// Time between SIGTERM and SIGKILL.
     pub(crate) fn grace(&self) -> Duration {
         self.kill_at.since(self.closes_at)
     }
 
-    /// When a watchdog that has not reported the child dead must be taken for unable to.
+    /// Time after which a watchdog that has not reported the child dead counts as unable to kill.
     pub(crate) fn last_resort(&self) -> Time {
         self.kill_at + self.deadline.since(self.kill_at) / 2
     }
@@ -84,7 +84,7 @@ pub(crate) enum Report {
     Ended {
         /// Which child.
         id: u64,
-        /// How.
+        /// Its end.
         how: Ended,
     },
 }

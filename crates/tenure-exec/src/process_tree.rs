@@ -38,7 +38,7 @@ pub(crate) fn bind_to(parent: i32, signal: Signal) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this process has another parent by now.
+/// Returns whether this process has another parent by now.
 pub(crate) fn is_orphan_of(parent: i32) -> bool {
     getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent)
 }

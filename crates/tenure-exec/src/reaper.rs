@@ -18,10 +18,10 @@ use crate::process_tree::{self, boot_now};
 /// The longest piece of a line that is marked as one; what is longer is cut, so that no memory grows.
 const LONGEST: u64 = 64 * 1024;
 
-/// How often a keeper whose grant file is old looks whether its watchdog has been stopped.
+/// Interval of a reaper with an old grant file for checks whether its watchdog is stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Becomes the command, with its life bound to the keeper's.
+/// Becomes the command, with its life bound to the reaper's.
 pub(crate) fn child(args: &HelperArgs) -> ExitCode {
     if process_tree::bind_to(args.parent, Signal::KILL).is_err() {
         return ExitCode::FAILURE;

@@ -28,7 +28,7 @@ pub(crate) fn watchdog(args: HelperArgs) -> ExitCode {
     match runtime.and_then(|runtime| runtime.block_on(watch(args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The keepers kill the children when this process ends.
+            // The reapers kill the children when this process ends.
             eprintln!("error: the watchdog failed: {error}");
             ExitCode::FAILURE
         }
@@ -67,7 +67,7 @@ async fn watch(args: HelperArgs) -> io::Result<()> {
         tokio::select! {
             biased;
             () = tokio::time::sleep(dog.patience()) => {}
-            _ = died.recv() => dog.bury()?,
+            _ = died.recv() => dog.reap()?,
             line = orders.next_line(), if dog.master => {
                 match line.ok().flatten().map(|line| serde_json::from_str(&line)) {
                     Some(Ok(order)) => dog.obey(order),
@@ -84,7 +84,7 @@ async fn watch(args: HelperArgs) -> io::Result<()> {
 struct Watchdog {
     args: HelperArgs,
     reporter: mpsc::UnboundedSender<Report>,
-    /// By the number of its keeper, which leads the child's process group.
+    /// By the number of its reaper, which leads the child's process group.
     children: HashMap<Pid, Child>,
     /// Dead, but something that they forked may be alive.
     unreported: Vec<Report>,
@@ -116,12 +116,12 @@ impl Child {
         }
     }
 
-    fn ask(&mut self, keeper: Pid, kill_at: Time) {
+    fn ask(&mut self, reaper: Pid, kill_at: Time) {
         match self.stage {
             Stage::Running => {
-                let _ = kill_process_group(keeper, Signal::TERM);
+                let _ = kill_process_group(reaper, Signal::TERM);
                 // A stopped process acts on it only when it goes on.
-                let _ = kill_process_group(keeper, Signal::CONT);
+                let _ = kill_process_group(reaper, Signal::CONT);
                 self.stage = Stage::Asked(kill_at);
             }
             Stage::Asked(before) => self.stage = Stage::Asked(before.min(kill_at)),
@@ -154,8 +154,8 @@ impl Watchdog {
                 }
             }
             Order::Stop { id, kill_at } => {
-                if let Some((keeper, child)) = self.child(id) {
-                    child.ask(keeper, kill_at);
+                if let Some((reaper, child)) = self.child(id) {
+                    child.ask(reaper, kill_at);
                 }
             }
         }
@@ -171,13 +171,13 @@ impl Watchdog {
             Ended::Stopped
         } else {
             match self.spawn(start) {
-                Ok(keeper) => {
+                Ok(reaper) => {
                     let child = Child {
                         id: start.id,
                         limits: start.limits,
                         stage: Stage::Running,
                     };
-                    self.children.insert(keeper, child);
+                    self.children.insert(reaper, child);
                     return;
                 }
                 Err(error) => Ended::NotStarted(error.to_string()),
@@ -187,44 +187,44 @@ impl Watchdog {
     }
 
     fn spawn(&self, start: &Start) -> io::Result<Pid> {
-        let mut keeper = reaper_command(process_tree::this_program());
+        let mut reaper = reaper_command(process_tree::this_program());
         if self.args.prefix {
-            keeper.arg(format!("--label={}", start.label));
+            reaper.arg(format!("--label={}", start.label));
         }
-        keeper
+        reaper
             .arg("--")
             .args(&self.args.command)
             .envs(&start.env)
             .stdin(Stdio::null());
-        // From the main thread, which lives as long as this process: the keeper's life is bound to it.
-        Ok(Pid::from_child(&keeper.spawn()?))
+        // From the main thread, which lives as long as this process: the reaper's life is bound to it.
+        Ok(Pid::from_child(&reaper.spawn()?))
     }
 
     /// `exec` is dead: all children are asked to stop now and killed a grace later, never later than they would be anyway.
     fn orphaned(&mut self) {
         self.master = false;
         let now = boot_now();
-        for (keeper, child) in &mut self.children {
-            child.ask(*keeper, now + child.limits.grace());
+        for (reaper, child) in &mut self.children {
+            child.ask(*reaper, now + child.limits.grace());
         }
     }
 
     /// Does to every child what its time has come for.
     fn enforce(&mut self) {
         let now = boot_now();
-        for (keeper, child) in &mut self.children {
+        for (reaper, child) in &mut self.children {
             if child.stage == Stage::Running && now >= child.due() {
-                child.ask(*keeper, Time::NEVER);
+                child.ask(*reaper, Time::NEVER);
             }
             if matches!(child.stage, Stage::Asked(_)) && now >= child.due() {
-                let _ = kill_process_group(*keeper, Signal::KILL);
+                let _ = kill_process_group(*reaper, Signal::KILL);
                 child.stage = Stage::Killed;
             }
         }
     }
 
-    /// Reaps the dead, and kills what the children of dead keepers left behind.
-    fn bury(&mut self) -> io::Result<()> {
+    /// Reaps the dead, and kills what the children of dead reapers left behind.
+    fn reap(&mut self) -> io::Result<()> {
         let mut look = !self.unreported.is_empty();
         while let Ok(Some((pid, status))) = process_tree::reap() {
             let Some(child) = self.children.remove(&pid) else {
@@ -236,7 +236,7 @@ impl Watchdog {
                 false => Ended::Exited(process_tree::exit_code(status)),
             };
             let report = Report::Ended { id: child.id, how };
-            // A keeper that exits has seen to everything below it; one that was killed has not.
+            // A reaper that exits has seen to everything below it; one that was killed has not.
             if status.terminating_signal().is_some() {
                 self.unreported.push(report);
                 look = true;

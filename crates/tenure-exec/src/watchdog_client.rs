@@ -1,4 +1,4 @@
-//! The side of `exec`: orders to the watchdog, its reports, and what to do when it is gone or does nothing.
+//! Supervisor in the node's process: orders to the watchdog, its reports, and the end of a lost or stopped watchdog.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// Runs children under a watchdog, and a new watchdog when one is lost. Cheap to clone.
 #[derive(Clone)]
-pub struct Supervisor(mpsc::UnboundedSender<Errand>);
+pub struct Supervisor(mpsc::UnboundedSender<Command>);
 
 /// A child that was started.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Running {
     ended: oneshot::Receiver<Ended>,
 }
 
-enum Errand {
+enum Command {
     Order(Order),
     Start(Start, oneshot::Sender<Ended>),
     Shutdown(oneshot::Sender<()>),
@@ -55,13 +55,13 @@ impl Supervisor {
     pub fn begin(command: Vec<OsString>, prefix: bool) -> io::Result<Self> {
         // What a lost watchdog leaves behind falls to this process.
         process_tree::adopt_orphans()?;
-        let (sender, errands) = mpsc::unbounded_channel();
-        let guard = Guard {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let client = Client {
             command,
             prefix,
             children: BTreeMap::new(),
         };
-        tokio::spawn(guard.run(errands));
+        tokio::spawn(client.run(commands));
         Ok(Self(sender))
     }
 
@@ -69,32 +69,32 @@ impl Supervisor {
     pub fn start(&self, start: Start) -> Running {
         let (sender, ended) = oneshot::channel();
         let id = start.id;
-        self.send(Errand::Start(start, sender));
+        self.send(Command::Start(start, sender));
         Running { id, ended }
     }
 
     /// Tells the watchdog that the lease was renewed.
     pub fn lease(&self, child: &Running, limits: Limits) {
         let id = child.id;
-        self.send(Errand::Order(Order::Lease { id, limits }));
+        self.send(Command::Order(Order::Lease { id, limits }));
     }
 
     /// Asks a child to stop; it is killed at `kill_at` or at the end of its lease, whichever is earlier.
     pub fn stop(&self, child: &Running, kill_at: Time) {
         let id = child.id;
-        self.send(Errand::Order(Order::Stop { id, kill_at }));
+        self.send(Command::Order(Order::Stop { id, kill_at }));
     }
 
     /// Ends the watchdog, and returns when it is gone.
     pub async fn shutdown(self) {
         let (sender, done) = oneshot::channel();
-        self.send(Errand::Shutdown(sender));
+        self.send(Command::Shutdown(sender));
         let _ = done.await;
     }
 
-    fn send(&self, errand: Errand) {
+    fn send(&self, command: Command) {
         // The other end lives as long as the runtime.
-        let _ = self.0.send(errand);
+        let _ = self.0.send(command);
     }
 }
 
@@ -105,14 +105,14 @@ impl Running {
     }
 }
 
-struct Guard {
+struct Client {
     command: Vec<OsString>,
     prefix: bool,
-    children: BTreeMap<u64, Charge>,
+    children: BTreeMap<u64, Child>,
 }
 
 /// A child as this side knows it.
-struct Charge {
+struct Child {
     ended: oneshot::Sender<Ended>,
     limits: Limits,
     /// When the watchdog is taken for unable to kill it.
@@ -128,13 +128,13 @@ struct Link {
 }
 
 enum Next {
-    Errand(Option<Errand>),
+    Command(Option<Command>),
     Report(Option<Report>),
     TooLate,
 }
 
-impl Guard {
-    async fn run(mut self, mut errands: mpsc::UnboundedReceiver<Errand>) {
+impl Client {
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let clock = Clock::boot();
         let mut link: Option<Link> = None;
         loop {
@@ -144,7 +144,7 @@ impl Guard {
                 biased;
                 report = next_report(reports) => Next::Report(report),
                 () = clock.sleep_until(late.unwrap_or(Time::NEVER)) => Next::TooLate,
-                errand = errands.recv() => Next::Errand(errand),
+                command = commands.recv() => Next::Command(command),
             };
             match next {
                 Next::Report(Some(report)) => self.hear(report),
@@ -152,29 +152,29 @@ impl Guard {
                     warn!(
                         "watchdog exited, killing its child processes and starting a new watchdog"
                     );
-                    self.bury(link.take()).await;
+                    self.end_watchdog(link.take()).await;
                 }
                 Next::TooLate => {
                     if self.is_late(link.as_mut()).await {
                         warn!(
                             "watchdog did not kill its child processes in time, killing the watchdog and its child processes"
                         );
-                        self.bury(link.take()).await;
+                        self.end_watchdog(link.take()).await;
                     }
                 }
-                Next::Errand(Some(Errand::Start(start, ended))) => {
+                Next::Command(Some(Command::Start(start, ended))) => {
                     if link.is_none() {
                         link = Some(self.new_watchdog().await);
                     }
                     self.start(link.as_ref(), start, ended);
                 }
-                Next::Errand(Some(Errand::Order(order))) => self.order(link.as_ref(), order),
-                Next::Errand(Some(Errand::Shutdown(done))) => {
+                Next::Command(Some(Command::Order(order))) => self.order(link.as_ref(), order),
+                Next::Command(Some(Command::Shutdown(done))) => {
                     self.end(link.take()).await;
                     let _ = done.send(());
                     return;
                 }
-                Next::Errand(None) => return,
+                Next::Command(None) => return,
             }
         }
     }
@@ -186,7 +186,7 @@ impl Guard {
                 Ok(Err(error)) => error!(%error, "starting the watchdog failed, retrying"),
                 Err(_) => error!("watchdog did not become ready, retrying"),
             }
-            bury_all().await;
+            end_all().await;
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -229,27 +229,27 @@ impl Guard {
 
     fn start(&mut self, link: Option<&Link>, start: Start, ended: oneshot::Sender<Ended>) {
         let limits = start.limits;
-        let charge = Charge {
+        let child = Child {
             ended,
             limits,
             last_resort: limits.last_resort(),
         };
-        self.children.insert(start.id, charge);
+        self.children.insert(start.id, child);
         send(link, &Order::Start(start));
     }
 
     fn order(&mut self, link: Option<&Link>, order: Order) {
         match order {
             Order::Lease { id, limits } => {
-                if let Some(charge) = self.children.get_mut(&id) {
-                    charge.limits = limits;
-                    charge.last_resort = limits.last_resort();
+                if let Some(child) = self.children.get_mut(&id) {
+                    child.limits = limits;
+                    child.last_resort = limits.last_resort();
                 }
             }
             Order::Stop { id, kill_at } if kill_at != Time::NEVER => {
-                if let Some(charge) = self.children.get_mut(&id) {
-                    let late = (kill_at + SLOW).min(charge.limits.last_resort());
-                    charge.last_resort = late;
+                if let Some(child) = self.children.get_mut(&id) {
+                    let late = (kill_at + SLOW).min(child.limits.last_resort());
+                    child.last_resort = late;
                 }
             }
             _ => {}
@@ -259,10 +259,10 @@ impl Guard {
 
     fn hear(&mut self, report: Report) {
         if let Report::Ended { id, how } = report
-            && let Some(charge) = self.children.remove(&id)
+            && let Some(child) = self.children.remove(&id)
         {
             // Whoever waited may be gone.
-            let _ = charge.ended.send(how);
+            let _ = child.ended.send(how);
         }
     }
 
@@ -281,11 +281,11 @@ impl Guard {
     }
 
     /// Ends a watchdog that is dead or must be, and everything that it left; only then says that its children are.
-    async fn bury(&mut self, link: Option<Link>) {
+    async fn end_watchdog(&mut self, link: Option<Link>) {
         drop(link);
-        bury_all().await;
-        for (_, charge) in std::mem::take(&mut self.children) {
-            let _ = charge.ended.send(Ended::WatchdogLost);
+        end_all().await;
+        for (_, child) in std::mem::take(&mut self.children) {
+            let _ = child.ended.send(Ended::WatchdogLost);
         }
     }
 
@@ -313,14 +313,14 @@ impl Guard {
             .await;
             tracing::debug!(pid = process.as_raw_nonzero().get(), "watchdog ended");
         }
-        self.bury(None).await;
+        self.end_watchdog(None).await;
     }
 }
 
 /// Kills and reaps all children of this process; its only ones are a watchdog and what a watchdog left.
-async fn bury_all() {
-    let buried = tokio::task::spawn_blocking(process_tree::end_descendants).await;
-    if let Ok(Err(error)) = buried {
+async fn end_all() {
+    let ended = tokio::task::spawn_blocking(process_tree::end_descendants).await;
+    if let Ok(Err(error)) = ended {
         error!(%error, "killing orphaned processes failed");
     }
 }

@@ -1,4 +1,4 @@
-//! What a lookup takes: from a key to its owner among very many shards, beside a `HashMap` get with the same keys.
+//! Duration of a lookup: from a key to its owner among very many shards, beside a `HashMap` get with the same keys.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! How long a shard gives no answer while it moves: from the record that freezes it to the first answer of its new owner, as
+//! Time without answers of a shard while it moves: from the record that freezes it to the first answer of its new owner, as
 //! a client behind a router sees it.
 //!
 //! A node joins and leaves, again and again; clients keep asking for every shard. The freezing record is taken to be there

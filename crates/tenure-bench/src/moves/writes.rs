@@ -1,4 +1,4 @@
-//! How many store writes moves take: a fourth node joins three with 1,000 shards, while routers look on.
+//! Number of store writes of moves: a fourth node joins three with 1,000 shards, while routers look on.
 //!
 //! Counted at the store: every record carries how often it was written. Renewals are far apart, so that hardly any fall into the time that is looked at.
 

@@ -1,4 +1,4 @@
-//! What workers cost that have nothing to do.
+//! Cost of idle workers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What nodes ask of a store when there is nothing to do.
+//! Store requests of idle nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

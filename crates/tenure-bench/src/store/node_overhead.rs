@@ -1,4 +1,4 @@
-//! What a real node makes of the calls, each measurement in turn with the bare calls that it cannot do without.
+//! Operations of a real node, each measurement in turn with the bare calls that it cannot do without.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

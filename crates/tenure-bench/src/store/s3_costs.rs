@@ -1,4 +1,4 @@
-//! What nodes at rest cost on a bucket, where every request is paid for.
+//! Cost of idle nodes on a bucket, where every request is paid for.
 //!
 //! Nodes really run, each with a store of its own, at a short ttl; what they asked for is counted, and told per minute at the default
 //! ttl: everything they do at rest is timed by the ttl, and the looks at the bucket are, too, in the same proportion.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-/// How long to wait for another process's transaction.
+/// Longest wait for the transaction of another process.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Greatest epoch of each shard, in an SQLite file.

@@ -51,7 +51,7 @@ impl PlainLock {
         })
     }
 
-    /// Whether this process still has the lock.
+    /// Renews the lock; returns whether this process still has it.
     pub(crate) fn renew(&mut self) -> io::Result<bool> {
         let renewed = self.change(|held, _, pid| (held.by == pid).then_some(held.epoch))?;
         Ok(renewed.is_some())

@@ -1,4 +1,4 @@
-//! Which seeds have been run, kept in a file so that a long run can go on where it was stopped.
+//! Seeds that have been run, kept in a file so that an interrupted run can continue.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
