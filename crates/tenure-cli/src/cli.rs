@@ -155,10 +155,6 @@ pub(crate) enum Command {
     Config(cmd::config::ConfigCommand),
     Grant(cmd::grant::GrantCommand),
     Completion(cmd::completion::Completion),
-    Sim(cmd::sim::Sim),
-    Bench(cmd::bench::Bench),
-    #[command(name = "__bench-node", hide = true)]
-    BenchNode(cmd::bench::BenchNode),
     #[command(flatten)]
     Hidden(cmd::exec::internal_commands::InternalCommand),
 }
@@ -179,7 +175,6 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Setup and diagnosis",
         &["store", "config", "grant", "completion"],
     ),
-    ("Verification", &["sim", "bench"]),
 ];
 
 /// The parser, with the top-level commands grouped under [`GROUPS`].
@@ -211,6 +206,8 @@ pub(crate) fn parse() -> Cli {
 mod tests {
     use std::collections::BTreeSet;
 
+    use tenure_console::reference;
+
     use super::*;
 
     #[test]
@@ -228,42 +225,10 @@ mod tests {
         assert_eq!(once, shown);
     }
 
-    /// Appends the section of a command, then those of its subcommands.
-    fn document(command: &mut clap::Command, path: &str, text: &mut String) {
-        let help = command.render_help().to_string();
-        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-        let level = "#".repeat(1 + path.split(' ').count());
-        let _ = write!(
-            text,
-            "\n{level} `{path}`\n\n```text\n{}\n```\n",
-            help.join("\n")
-        );
-        for inner in command.get_subcommands_mut() {
-            if !inner.is_hide_set() && inner.get_name() != "help" {
-                let path = format!("{path} {}", inner.get_name());
-                document(inner, &path, text);
-            }
-        }
-    }
-
     #[test]
     fn the_reference_of_commands_is_what_the_parser_says() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
-        let mut text = "# Commands\n\nThe help of every command. This page is generated from the parser; a test compares both.\n\
-            `TENURE_UPDATE_DOCS=1 cargo test -p tenure-cli reference_of_commands` writes it again.\n"
-            .to_owned();
-        let mut command = command().term_width(110);
-        command.build();
-        document(&mut command, "tenure", &mut text);
-        if std::env::var_os("TENURE_UPDATE_DOCS").is_some() {
-            std::fs::create_dir_all(std::path::Path::new(path).parent().unwrap()).unwrap();
-            std::fs::write(path, &text).unwrap();
-        }
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            written == text,
-            "docs/reference/cli.md is out of date; run TENURE_UPDATE_DOCS=1 cargo test -p tenure-cli reference_of_commands"
-        );
+        reference::check(command(), "tenure-cli", path.as_ref());
     }
 
     #[test]

@@ -4,35 +4,20 @@ mod cli;
 mod cmd;
 mod config;
 mod connect;
-mod exit;
-mod fleet;
-mod stdout;
-mod supervise;
-mod table;
 
-use std::io;
 use std::process::ExitCode;
 
-use tracing_subscriber::EnvFilter;
+use tenure_console::{exit, logging, stdout, table};
 
 use cli::{Cli, Command};
 use config::Config;
 use config::settings_table::SettingDefinition;
 // Name by which the benchmarks and `exec` import this module.
-use connect as cluster_client;
 use exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = cli::parse();
-    match run(cli) {
-        Ok(code) => code,
-        Err(fail) => {
-            for line in fail.message.lines() {
-                eprintln!("error: {line}");
-            }
-            ExitCode::from(fail.code)
-        }
-    }
+    // The supervision starts this program again as its helpers.
+    tenure_exec::run_helper().unwrap_or_else(|| exit::finish(run(cli::parse())))
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Exit> {
@@ -53,12 +38,9 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
         Command::Keyspace(command) => command.config(&global)?,
         Command::Queue(command) => command.config(&global)?,
         Command::Worker(command) => command.config(&global)?,
-        Command::Status(_)
-        | Command::Node(_)
-        | Command::Task(_)
-        | Command::Schedule(_)
-        | Command::Sim(_)
-        | Command::Bench(_) => global.load(Default::default(), |_| false)?,
+        Command::Status(_) | Command::Node(_) | Command::Task(_) | Command::Schedule(_) => {
+            global.load(Default::default(), |_| false)?
+        }
         _ => global.load(Default::default(), SettingDefinition::is_operators)?,
     };
     start_logging(&config)?;
@@ -76,9 +58,6 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
             Command::Task(command) => command.run(&config).await,
             Command::Schedule(command) => command.run(&config).await,
             Command::Worker(command) => command.run(&config).await,
-            Command::Sim(command) => command.run().await,
-            Command::Bench(command) => command.run().await,
-            Command::BenchNode(command) => command.run().await,
             Command::Exec(command) => command.run(&config).await,
             Command::Sidecar(command) => command.run(&config).await,
             Command::Router(command) => command.run(&config).await,
@@ -97,16 +76,5 @@ fn run(cli: Cli) -> Result<ExitCode, Exit> {
 
 fn start_logging(config: &Config) -> Result<(), Exit> {
     let filter = config.text("log").unwrap_or("warn");
-    let mut filter = filter.to_owned();
-    // The store reports connection errors itself, once and with advice; the NATS client repeats them.
-    if !filter.contains("async_nats") {
-        filter.push_str(",async_nats=off");
-    }
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|e| Exit::usage(format!("--log: the filter is invalid: {e}")))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .init();
-    Ok(())
+    logging::start(filter).map_err(|e| Exit::usage(format!("--log: {e}")))
 }

@@ -127,9 +127,8 @@ struct Baseline(Child);
 
 impl Baseline {
     fn start(site: &TestCluster, node: &str, options: &[&str]) -> Self {
-        let mut command = Command::new(TENURE);
+        let mut command = Command::new(beat_program());
         command
-            .arg("__beat")
             .arg(site.logs())
             .args(["--lock-ttl", "500ms"])
             .arg("--lock")

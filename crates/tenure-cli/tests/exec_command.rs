@@ -271,7 +271,8 @@ fn a_singleton_runs_once_in_the_fleet() {
             .arg(site.path(node))
             .arg("--trace")
             .arg(site.trace(node))
-            .args(["--", TENURE, "__beat"])
+            .arg("--")
+            .arg(beat_program())
             .arg(site.logs())
             .stdin(Stdio::null());
         site.spawn(node, command)
@@ -338,4 +339,32 @@ fn a_data_directory_in_use_and_a_shard_count_that_differs_are_refused() {
         "{error}"
     );
     site.assert_clean();
+}
+
+#[test]
+fn a_trace_file_that_cannot_be_written_is_bad_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let exec = |trace: &std::path::Path| {
+        let mut exec = Command::new(TENURE);
+        exec.args(["exec", "--cluster", "c", "--singleton", "s", "--store"])
+            .arg(format!("sqlite:{}", dir.path().join("s.db").display()))
+            .arg("--trace")
+            .arg(trace)
+            .args(["--", "true"]);
+        let output = exec.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, said) = exec(dir.path());
+    assert!(
+        code == Some(2) && said.contains("is a directory; give a file"),
+        "{said}"
+    );
+    let (code, said) = exec("/nowhere/trace".as_ref());
+    assert!(
+        code == Some(2) && said.contains("trace file /nowhere/trace"),
+        "{said}"
+    );
 }

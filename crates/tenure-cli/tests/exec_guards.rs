@@ -35,7 +35,8 @@ fn ctrl_z_stops_exec_alone_and_its_children_are_ended_in_time() {
     // The foreground process group of a terminal, as far as signals go.
     let mut command = site.command("a");
     command
-        .args(["--", TENURE, "__beat"])
+        .arg("--")
+        .arg(beat_program())
         .arg(site.logs())
         .process_group(0);
     let a = site.spawn("a", command);
@@ -159,7 +160,8 @@ fn a_child_that_ignores_sigterm_is_killed_after_the_drain_timeout() {
 fn what_a_child_forked_does_not_outlive_it() {
     let site = TestCluster::new(1);
     let script = format!(
-        "{TENURE} __beat {} --own-session --ignore-term & sleep 0.2; exit 1",
+        "{} {} --own-session --ignore-term & sleep 0.2; exit 1",
+        beat_program().display(),
         site.logs().display()
     );
     let mut command = site.command("a");
@@ -203,7 +205,8 @@ fn kill_grace_is_how_long_the_children_of_a_killed_exec_have_after_sigterm() {
         let mut command = site.command_on("a", &site.store());
         command
             .args(["--ttl", "8s", "--set", &format!("kill_grace={grace}ms")])
-            .args(["--", TENURE, "__beat"])
+            .arg("--")
+            .arg(beat_program())
             .arg(site.logs())
             .arg("--ignore-term");
         let mut a = site.spawn("a", command);

@@ -1,11 +1,11 @@
-//! The command as a tool: help, completions, exit codes, the simulator.
+//! The command as a tool: help, completions, exit codes.
 
 mod test_cluster;
 
 use std::io::Read as _;
 use std::process::Stdio;
 
-use test_cluster::{TestCluster, ran, tenure};
+use test_cluster::{TestCluster, ran};
 
 /// Every command that a person may type, by walking through the help.
 fn commands(path: Vec<String>, all: &mut Vec<Vec<String>>) {
@@ -98,9 +98,6 @@ fn every_command_has_help_with_examples() {
         "grant check",
         "config validate",
         "config show",
-        "sim run",
-        "sim replay",
-        "sim model",
         "completion",
     ] {
         assert!(
@@ -183,126 +180,4 @@ fn what_is_logged_goes_to_stderr_and_data_stays_clean() {
     let shop = TestCluster::with_orders(2);
     let ran = shop.run(&["--log", "trace", "status", "--json"]).with(0);
     assert_eq!(ran.json()["cluster"], "shop");
-}
-
-#[test]
-fn a_simulation_is_summed_up_resumed_and_replayed_the_same() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("sim.json");
-    let state = state.to_str().unwrap();
-    let run = |seeds: &str| {
-        let ran = ran(&[
-            "sim",
-            "run",
-            "--first-seed",
-            "100",
-            "--seeds",
-            seeds,
-            "--state",
-            state,
-            "--threads",
-            "2",
-            "--json",
-        ]);
-        // Whether these seeds keep the promises is the simulator's own concern; the code must say what the summary says.
-        let summary = ran.json();
-        assert_eq!(ran.code, i32::from(summary["failed"] != 0), "{summary}");
-        summary
-    };
-    let first = run("20");
-    assert_eq!(
-        (&first["seeds"], &first["resumed"], &first["threads"]),
-        (&20.into(), &0.into(), &2.into())
-    );
-    assert!(first["seeds_per_second"].as_f64().unwrap() > 0.0);
-    assert!(first["coverage"]["events"].as_u64().unwrap() > 0);
-    let second = run("30");
-    assert_eq!(
-        (&second["seeds"], &second["resumed"]),
-        (&30.into(), &20.into())
-    );
-    assert_eq!(second["program"], first["program"]);
-    let again = run("30");
-    assert_eq!(
-        (&again["resumed"], &again["failed"]),
-        (&30.into(), &second["failed"])
-    );
-
-    let story = |seed: &str| ran(&["sim", "replay", seed]);
-    let (a, b) = (story("100"), story("100"));
-    assert!(a.out.starts_with("# seed 100:"), "{}", a.out);
-    assert_eq!((a.code, &a.out), (b.code, &b.out));
-}
-
-#[test]
-fn a_simulation_that_was_killed_goes_on_where_it_was() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("sim.json");
-    let mut child = tenure(&["sim", "run", "--seeds", "100000000", "--threads", "1"])
-        .args(["--state".as_ref(), state.as_os_str()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Progress is told after what was run is written down.
-    let mut first = [0];
-    let stderr = child.stderr.as_mut().unwrap();
-    stderr.read_exact(&mut first).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let state = state.to_str().unwrap();
-    let summary = ran(&["sim", "run", "--seeds", "10", "--state", state, "--json"]).json();
-    assert_eq!(
-        (&summary["resumed"], &summary["seeds"]),
-        (&10.into(), &10.into())
-    );
-    if let Some(commit) = summary["commit"].as_str() {
-        assert!(
-            commit.len() >= 7 && commit.bytes().all(|b| b.is_ascii_hexdigit()),
-            "{commit}"
-        );
-    }
-}
-
-#[test]
-fn an_interrupted_simulation_tells_what_there_is() {
-    let mut child = tenure(&["sim", "run", "--seeds", "100000000", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The first words on stderr come with the first progress: by then the signal is waited for.
-    let mut first = [0];
-    child
-        .stderr
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut first)
-        .unwrap();
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(summary["interrupted"], true);
-    assert!(summary["seeds"].as_u64().unwrap() > 0);
-    let code = if summary["failed"] == 0 { 130 } else { 1 };
-    assert_eq!(output.status.code(), Some(code));
-}
-
-#[test]
-fn a_state_file_that_is_none_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("notes.txt");
-    std::fs::write(&path, "dear diary").unwrap();
-    ran(&[
-        "sim",
-        "run",
-        "--seeds",
-        "1",
-        "--state",
-        path.to_str().unwrap(),
-    ])
-    .with(2)
-    .telling(&["notes.txt is not a state file"]);
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear diary");
 }

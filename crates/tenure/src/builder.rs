@@ -153,7 +153,7 @@ impl Builder {
         self
     }
 
-    /// Writes every step of the node down in this file, so that `tenure sim validate` can run it again and check it. What is
+    /// Writes every step of the node down in this file, so that `tenure-sim validate` can run it again and check it. What is
     /// in the file already stays; no other process may be writing to it.
     ///
     /// The trace holds what the store holds of the cluster, but neither the store's URL nor any credentials. Trouble with

@@ -6,11 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use tenure_exec::{GrantState, boot_now};
 
-use crate::cmd::exec::grant_file::GrantState;
 use crate::exit::Exit;
 use crate::stdout;
-use crate::supervise::boot_now;
 
 /// Check, from inside a command run by `tenure exec`, that it still owns its shard
 #[derive(Debug, Args)]

@@ -1,6 +1,5 @@
 //! One module per command: arguments, calls into the library, and output.
 
-pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -15,7 +14,6 @@ pub(crate) mod router;
 pub(crate) mod schedule;
 pub(crate) mod shard;
 pub(crate) mod sidecar;
-pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod task;

@@ -3,7 +3,6 @@
 //! What each setting is stands in [`settings_table`]; a command asks [`Config`] for values and for the checked-together
 //! [`Settings`] of a node.
 
-pub(crate) mod duration;
 pub(crate) mod flags;
 pub(crate) mod planning;
 pub(crate) mod settings_table;
@@ -17,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+pub(crate) use tenure_console::duration;
 use tenure_core::settings::{SettingProblem, Settings, Timing};
 use tenure_store::StoreInfo;
 

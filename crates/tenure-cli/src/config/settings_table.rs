@@ -253,7 +253,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "trace",
         SettingKind::File,
-        "Write a trace of all steps of the node to this file, for `tenure sim validate`",
+        "Write a trace of all steps of the node to this file, for `tenure-sim validate`",
     ),
     knob(
         "log",

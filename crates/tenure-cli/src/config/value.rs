@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use tenure_console::logging;
 use tenure_core::ids::{ClusterName, NodeName};
 use tenure_core::record::{PlanningSettings, RejoinMode};
-use tracing_subscriber::EnvFilter;
 
 use super::duration;
 use super::planning;
@@ -131,7 +131,7 @@ fn check_text(knob: &SettingDefinition, text: &str) -> Result<(), String> {
         SettingKind::Cluster => named(ClusterName::new(text)),
         SettingKind::Node => named(NodeName::new(text)),
         SettingKind::Address => check_address(text),
-        SettingKind::Filter => match EnvFilter::try_new(text) {
+        SettingKind::Filter => match logging::check(text) {
             Ok(_) => Ok(()),
             Err(e) => Err(format!(
                 "{text:?} is not a filter: {e}; write a level such as info, or TARGET=LEVEL"

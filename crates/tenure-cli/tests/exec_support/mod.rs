@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, test_kill_process};
 use tempfile::TempDir;
+use tenure_console::program;
 use tenure_judge::{Judge, Requirements, Verdict, read_logs};
 use tenure_sim::validate::validate;
 
@@ -20,6 +21,11 @@ pub(crate) use sigstop::{send, stop_outside};
 
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+
+/// Program of the children that log that they are alive.
+pub(crate) fn beat_program() -> PathBuf {
+    program::example("beat", "tenure-cli").unwrap()
+}
 
 /// How long anything may take that is bound to happen.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -111,7 +117,8 @@ impl TestCluster {
 
     fn spawn_beating(&self, node: &str, mut command: Command, beat: &[&str]) -> Exec {
         command
-            .args(["--", TENURE, "__beat"])
+            .arg("--")
+            .arg(beat_program())
             .arg(self.logs())
             .args(beat);
         self.spawn(node, command)
@@ -241,7 +248,7 @@ impl TestCluster {
         for entry in fs::read_dir(self.logs()).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let pid: i32 = name.split('-').next().unwrap().parse().unwrap();
-            if is_alive(pid) && cmdline(pid).contains("__beat") {
+            if is_alive(pid) && cmdline(pid).contains("examples/beat") {
                 pids.insert(pid);
             }
         }

@@ -1,26 +1,16 @@
-//! Commands that the program runs itself with: the processes of `exec` and `up`, and those of their tests.
+//! Commands that the program runs itself with: nodes and applications of `up` and of tests.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::beat::Beat;
 use crate::cmd::sidecar::demo_app::DemoAppArgs;
 use crate::cmd::up::counter_node::UpNodeArgs;
 use crate::exit::Exit;
-use crate::supervise::{self, ChildArgs, KeepArgs, WatchdogArgs};
 
-/// Not for people.
+/// Hidden commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InternalCommand {
-    #[command(name = "__watchdog", hide = true)]
-    Watchdog(WatchdogArgs),
-    #[command(name = "__reaper", hide = true)]
-    Keep(KeepArgs),
-    #[command(name = "__child", hide = true)]
-    Child(ChildArgs),
-    #[command(name = "__beat", hide = true)]
-    Beat(Beat),
     #[command(name = "__up-node", hide = true)]
     UpNode(UpNodeArgs),
     #[command(name = "__app", hide = true)]
@@ -30,10 +20,6 @@ pub(crate) enum InternalCommand {
 impl InternalCommand {
     pub(crate) fn run(self) -> Result<ExitCode, Exit> {
         match self {
-            Self::Watchdog(args) => Ok(supervise::watchdog(args)),
-            Self::Keep(args) => Ok(supervise::keep(&args)),
-            Self::Child(args) => Ok(supervise::child(&args)),
-            Self::Beat(args) => Ok(args.run()),
             Self::UpNode(args) => within_runtime(args.run()),
             Self::App(args) => within_runtime(args.run()),
         }

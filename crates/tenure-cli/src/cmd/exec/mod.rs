@@ -1,37 +1,29 @@
 //! `tenure exec`: one child process per owned shard, and never two for one shard in the whole cluster.
 
-pub(crate) mod backoff;
-mod baseline_ttl_lock;
-mod beat;
-mod child_handler;
-pub(crate) mod data_dir;
-pub(crate) mod find_command;
-pub(crate) mod grant_file;
 pub(crate) mod internal_commands;
-mod systemd;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use tenure::data_dir::DataDir;
 use tenure::{Builder, Hashed, MetricsServer, Named, Node, StartError};
 use tenure_core::ids::KeyspaceName;
 use tenure_core::record::AssignedBy;
 use tenure_core::settings::Timing;
+use tenure_exec::{
+    ChildHandler, GrantFiles, NodeIdentity, RestartCondition, ServiceManager, Supervisor,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::Global;
-use crate::cluster_client;
 use crate::config::flags::Flags;
 use crate::config::settings_table::SettingDefinition;
 use crate::config::{Config, SettingValue, planning};
+use crate::connect;
 use crate::exit::Exit;
-use crate::supervise::Supervisor;
-use child_handler::{ChildHandler, Who};
-use grant_file::GrantFiles;
-use systemd::Manager;
 
 /// Signals that come together are one wish.
 const ONE_WISH: Duration = Duration::from_millis(300);
@@ -72,7 +64,7 @@ pub(crate) struct ExecCommand {
     assigned_by: AssignedBy,
     /// Restart a command that exited: always, only if its exit code is not 0, or never
     #[arg(long, value_enum, default_value = "always")]
-    restart: RestartCondition,
+    restart: RestartOption,
     /// Prefix each output line of a child with its shard
     #[arg(long)]
     prefix: bool,
@@ -86,15 +78,25 @@ pub(crate) struct ExecCommand {
     command: Vec<OsString>,
 }
 
-/// Condition for the restart of a child that exited.
+/// Value of `--restart`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RestartCondition {
+pub(crate) enum RestartOption {
     /// After every exit
     Always,
     /// If the exit code is not 0
     OnFailure,
     /// Only when this node owns the shard again
     Never,
+}
+
+impl From<RestartOption> for RestartCondition {
+    fn from(option: RestartOption) -> Self {
+        match option {
+            RestartOption::Always => Self::Always,
+            RestartOption::OnFailure => Self::OnFailure,
+            RestartOption::Never => Self::Never,
+        }
+    }
 }
 
 /// How a wait for a signal or for something else ended.
@@ -110,10 +112,10 @@ impl ExecCommand {
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        if let Waited::Signal = cluster_client::ask_for_ttl(config, &mut signals).await {
+        if let Waited::Signal = connect::ask_for_ttl(config, &mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
-        let command = find_command::find(self.command)?;
+        let command = find_command(self.command)?;
         let (keyspace, kind) = match (self.singleton, self.keyspace, self.shards) {
             (Some(name), _, _) => (name, Hashed(1)),
             (None, Some(name), Some(shards)) => (name, Hashed(shards)),
@@ -124,8 +126,8 @@ impl ExecCommand {
                 ));
             }
         };
-        let url = cluster_client::store_url(config)?;
-        let cluster = cluster_client::named_cluster(config)?;
+        let url = connect::store_url(config)?;
+        let cluster = connect::named_cluster(config)?;
         let timing = config
             .timing()
             .map_err(|problems| Exit::usage(problems.join("\n")))?;
@@ -137,30 +139,30 @@ impl ExecCommand {
             Waited::Done(fits) => fits?,
         }
         let data = match config.text("data_dir") {
-            Some(path) => Some(data_dir::take(path, timing.ttl, &mut signals).await?),
+            Some(path) => Some(take_data_dir(path, timing.ttl, &mut signals).await?),
             None => None,
         };
         let node_name = match config.text("node") {
             Some(name) => name.to_owned(),
-            None => data_dir::default_name(data.as_ref()),
+            None => tenure_exec::default_node_name(data.as_ref()),
         };
-        let supervisor = Supervisor::begin(command, self.prefix).map_err(|e| {
-            Exit::failed(format!(
-                "the process cannot become the parent of orphaned processes \
-                (PR_SET_CHILD_SUBREAPER): {e}"
-            ))
-        })?;
+        let supervisor = Supervisor::begin(command, self.prefix).map_err(no_supervision)?;
         let (hurry, hurried) = watch::channel(false);
-        let (files, _temporary) = GrantFiles::open(data.as_ref().map(|d| d.path()))?;
-        let ward = ChildHandler::new(
-            Who {
+        let (files, _temporary) =
+            GrantFiles::open(data.as_ref().map(DataDir::path)).map_err(|e| {
+                Exit::failed(format!(
+                    "the directory for grant files cannot be created: {e}"
+                ))
+            })?;
+        let handler = ChildHandler::new(
+            NodeIdentity {
                 cluster: cluster.to_string(),
                 keyspace: keyspace.to_string(),
                 node: node_name.clone(),
             },
             files,
             supervisor.clone(),
-            self.restart,
+            self.restart.into(),
             timing.kill_grace,
             hurried,
         );
@@ -173,12 +175,38 @@ impl ExecCommand {
         let node = builder
             .name(&node_name)
             .shadow(self.shadow)
-            .keyspace(keyspace.as_str(), kind, ward)
+            .keyspace(keyspace.as_str(), kind, handler)
             .start();
         let done = live(node, config, &timing, &mut signals, hurry).await;
         supervisor.shutdown().await;
         done
     }
+}
+
+/// Path of the command's program, before anything is owned.
+pub(crate) fn find_command(command: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
+    tenure_exec::find_command(command).map_err(|e| Exit::usage(e.to_string()))
+}
+
+/// Opens and locks the data directory, for this process and for those that it starts.
+pub(crate) async fn take_data_dir(
+    path: &str,
+    ttl: Duration,
+    signals: &mut Signals,
+) -> Result<DataDir, Exit> {
+    match signals.or(tenure_exec::lock_data_dir(path, ttl)).await {
+        Waited::Done(locked) => locked.map_err(|e| Exit::failed(e.to_string())),
+        Waited::Signal => Err(Exit::failed(format!(
+            "interrupted while waiting for data directory {path}, which another process uses"
+        ))),
+    }
+}
+
+/// Failure to start the supervision of child processes.
+pub(crate) fn no_supervision(error: std::io::Error) -> Exit {
+    Exit::failed(format!(
+        "the process cannot become the parent of orphaned processes (PR_SET_CHILD_SUBREAPER): {error}"
+    ))
 }
 
 /// What the configuration says of the node beyond its name.
@@ -230,13 +258,13 @@ async fn live(
         None => None,
     };
     tracing::info!(node = %node.name(), owned_shards = node.owned().len(), "tenure exec started");
-    let manager = Manager::from_env();
-    manager.tell("READY=1");
-    let _watchdog = manager.watchdog();
+    let manager = ServiceManager::from_env();
+    manager.notify("READY=1");
+    let _alive = manager.keep_alive();
     match signals.or(node.ended()).await {
         Waited::Done(ended) => ended.map_err(|e| Exit::failed(e.to_string()))?,
         Waited::Signal => {
-            manager.tell("STOPPING=1");
+            manager.notify("STOPPING=1");
             let limit = timing.drain_timeout + timing.ttl * 2;
             let stopped = tokio::time::timeout(limit, stop(&node, signals, &hurry)).await;
             stopped.unwrap_or_else(|_| Err(unreleased()))?;

@@ -22,8 +22,7 @@ mod stats;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tenure_queue::{Queue, QueueError, TaskId};
-use tenure_store::StoreError;
+use tenure_queue::{Queue, TaskId};
 use tenure_store::machine_identity::MachineIdentity;
 
 use super::exec::{Signals, Waited};
@@ -122,25 +121,5 @@ pub(super) fn metadata(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(format!("{text:?} is not metadata; write NAME=VALUE")),
-    }
-}
-
-impl From<QueueError> for Exit {
-    fn from(error: QueueError) -> Self {
-        match error {
-            QueueError::Invalid(problems) => Self::usage(problems.join("\n")),
-            QueueError::Store(StoreError::Denied { reason }) => Self::usage(reason),
-            QueueError::NoQueue { ref queue, .. } => {
-                Self::failed(format!("{error}: `tenure queue create {queue}`"))
-            }
-            QueueError::Deleted(queue) => Self::failed(format!(
-                "queue {queue:?} was deleted, or its deletion was interrupted; `tenure queue delete {queue}` finishes it"
-            )),
-            QueueError::Corrupt { key, reason } => Self::failed(format!(
-                "key {key:?} is corrupt: {reason}; `tenure queue repair-index` reports all such keys, and removing the \
-                 key is safe"
-            )),
-            other => Self::failed(other.to_string()),
-        }
     }
 }

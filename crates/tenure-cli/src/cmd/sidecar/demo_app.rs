@@ -16,13 +16,13 @@ use std::time::Duration;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
+use tenure_exec::boot_now;
 use tenure_server::{Body, BodyError, ServeLimits, Server, Service, bind, headers};
 use tokio::io::AsyncWriteExt;
 
 use crate::cmd::exec::Signals;
 use crate::config::duration;
 use crate::exit::Exit;
-use crate::supervise::boot_now;
 
 /// What `__app` is called with.
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,5 @@
 //! `tenure sidecar`: owns shards for an HTTP application and admits only requests for them.
 
-mod app_process;
 pub(crate) mod demo_app;
 mod health;
 
@@ -14,13 +13,17 @@ use tenure::data_dir::DataDir;
 use tenure::{Hashed, Named, Node, Router};
 use tenure_core::record::AssignedBy;
 use tenure_core::settings::Timing;
+use tenure_exec::AppProcess;
 use tenure_server::{
     ADDRESS, ApplicationEndpoint, HookClient, HookHandler, HttpMetrics, Proxy, ProxySettings,
     ServeLimits, Sidecar, SidecarSettings, bind,
 };
 use tokio::net::TcpListener;
 
-use super::exec::{Signals, Waited, configured, data_dir, find_command, not_started, unreleased};
+use super::exec::{
+    Signals, Waited, configured, find_command, no_supervision, not_started, take_data_dir,
+    unreleased,
+};
 use super::router::{HoldQueueArgs, RequestKeyArgs, admin, bad_address, bind_admin, serve};
 use crate::cli::Global;
 use crate::config::flags::Flags;
@@ -28,7 +31,6 @@ use crate::config::settings_table::SettingDefinition;
 use crate::config::{Config, duration};
 use crate::connect;
 use crate::exit::Exit;
-use app_process::AppProcess;
 use health::SidecarHealth;
 
 /// Time for which a stopped sidecar still answers routers that do not know its end yet.
@@ -121,9 +123,10 @@ impl SidecarCommand {
         let plan = self.plan(config, &mut signals).await?;
         let child = match self.command.is_empty() {
             true => None,
-            false => Some(AppProcess::begin(find_command::find(
-                self.command.clone(),
-            )?)?),
+            false => {
+                let command = find_command(self.command.clone())?;
+                Some(AppProcess::begin(command).map_err(no_supervision)?)
+            }
         };
         let (grace, limit) = (plan.timing.kill_grace, self.stop_limit(&plan.timing));
         let done = match self.warm {
@@ -155,7 +158,7 @@ impl SidecarCommand {
         let timing = config.timing().map_err(unfit)?;
         // Before the application is started: it holds on to the lock, too.
         let data = match config.text("data_dir") {
-            Some(path) => Some(data_dir::take(path, timing.ttl, signals).await?),
+            Some(path) => Some(take_data_dir(path, timing.ttl, signals).await?),
             None => None,
         };
         Ok(Plan {
@@ -197,7 +200,7 @@ impl SidecarCommand {
         }
         let name = match config.text("node") {
             Some(name) => name.to_owned(),
-            None => data_dir::default_name(plan.data.as_ref()),
+            None => tenure_exec::default_node_name(plan.data.as_ref()),
         };
         let unfit = |problems: Vec<String>| Exit::usage(problems.join("\n"));
         let mut builder = configured(Node::builder(plan.url, &plan.cluster), config)

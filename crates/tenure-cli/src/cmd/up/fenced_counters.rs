@@ -89,20 +89,6 @@ impl FencedCounters {
         Ok(applied)
     }
 
-    /// Does something with the resource under an epoch, if that is not older than what was seen: within the transaction, so
-    /// that nobody can show a newer one meanwhile.
-    pub(crate) fn under<T>(
-        &mut self,
-        shard: &str,
-        epoch: u64,
-        act: impl FnOnce() -> T,
-    ) -> rusqlite::Result<Option<T>> {
-        let transaction = self.begin()?;
-        let done = admit(&transaction, shard, epoch)?.then(act);
-        transaction.commit()?;
-        Ok(done)
-    }
-
     fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
         self.database
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -202,7 +188,6 @@ mod tests {
         assert_eq!(applied.made, 1);
         assert_eq!(applied.refused, [(change(1), 2)]);
         assert!(!fenced.fence("0", 1).unwrap());
-        assert_eq!(fenced.under("0", 1, || ()).unwrap(), None);
         let count = "SELECT value FROM counter";
         let value: i64 = fenced
             .database

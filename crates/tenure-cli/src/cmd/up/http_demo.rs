@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tenure_fleet::load::Load;
+use tenure_fleet::{Journal, Proc, Site};
 use tokio::task::JoinHandle;
 
 use super::UpCommand;
 use crate::cmd::exec::Signals;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::fleet::load::Load;
-use crate::fleet::{Journal, Proc, Site};
 use crate::stdout;
 
 const ROUTERS: u32 = 2;
@@ -131,7 +131,10 @@ impl UpCommand {
         signals: &mut Signals,
     ) -> Result<ExitCode, Exit> {
         let store = config.text("store").map(ToOwned::to_owned);
+        let program = std::env::current_exe()
+            .map_err(|e| Exit::failed(format!("the path of this program cannot be read: {e}")))?;
         let site = Site {
+            program,
             store: store.unwrap_or_else(|| format!("sqlite:{}", dir.join("tenure.db").display())),
             cluster: config.text("cluster").unwrap_or("demo").to_owned(),
             dir,

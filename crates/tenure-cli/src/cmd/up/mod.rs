@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(500);
     Kill, stop and continue processes to see how the cluster recovers.\n\n\
     Examples:\n  tenure up\n  tenure up --nodes 5 --shards 128 --duration 30s\n  tenure up --data-dir /tmp/demo\n  \
     tenure up --library                   nodes that use the library; shows the owner of each shard\n  \
-    tenure up --library --duration 30s --trace traces && tenure sim validate traces/*"
+    tenure up --library --duration 30s --trace traces && tenure-sim validate traces/*"
 )]
 pub(crate) struct UpCommand {
     /// Number of node processes
@@ -56,7 +56,7 @@ pub(crate) struct UpCommand {
     /// Time without renewal after which the session of a node expires and other nodes claim its shards
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Write traces of the nodes to this directory, for `tenure sim validate`
+    /// Write traces of the nodes to this directory, for `tenure-sim validate`
     #[arg(long, value_name = "DIR", requires = "library")]
     trace: Option<PathBuf>,
 }

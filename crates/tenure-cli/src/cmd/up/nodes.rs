@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tenure_exec::{is_stopped, this_program};
 use tokio::sync::mpsc;
 
 use super::node_report::NodeReport;
 use crate::cmd::exec::Signals;
 use crate::config::duration;
 use crate::exit::Exit;
-use crate::supervise::{is_stopped, myself};
 
 /// How long a node that died stays dead: long enough to see the others take over.
 const ABSENCE: Duration = Duration::from_secs(6);
@@ -157,7 +157,7 @@ impl NodeProcesses {
     fn spawn(&self, number: u32) -> Result<Member, Exit> {
         let plan = &self.plan;
         let name = format!("n{number}");
-        let mut command = myself();
+        let mut command = this_program();
         command
             .arg("__up-node")
             .args(["--at", &plan.store, "--of", &plan.cluster, "--node", &name])

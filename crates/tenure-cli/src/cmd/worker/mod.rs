@@ -1,7 +1,6 @@
 //! `tenure worker`: executes the tasks of a queue, one process per attempt.
 
 mod probes;
-mod process;
 mod run_program;
 mod status_line;
 
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tenure_exec::ProgramSpawner;
 use tenure_queue::{Queue, QueueError, TaskHandler, Worker, WorkerBuilder, WorkerSettings};
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,6 @@ use crate::config::settings_table::SettingDefinition;
 use crate::config::{Config, duration};
 use crate::exit::Exit;
 pub(in crate::cmd) use probes::ProbeServer;
-use process::ProgramSpawner;
 use run_program::{TaskOrigin, TaskProgram};
 use status_line::StatusLine;
 
@@ -111,14 +110,15 @@ impl WorkerCommand {
 
     pub(crate) async fn run(self, config: &Config) -> Result<ExitCode, Exit> {
         let mut signals = Signals::new()?;
-        let command = find_command::find(self.command)?;
+        let command = find_command(self.command)?;
         let queue = open(config, &self.queue).await?;
         let line = Arc::new(StatusLine::new());
         let hurry = CancellationToken::new();
         let program = TaskProgram {
             command,
             who: TaskOrigin::of(&queue),
-            spawner: ProgramSpawner::begin()?,
+            spawner: ProgramSpawner::begin()
+                .map_err(|e| Exit::failed(format!("no thread can be started: {e}")))?,
             reschedule_delay: self.reschedule_delay,
             result_max: queue.settings().result_max,
             hurry: hurry.clone(),

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_exec::{ProgramSpawner, RunningProgram};
 use tenure_queue::{Job, Outcome, Payload, Queue, RetryAt, TaskFailure, TaskHandler};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::process::{ProgramSpawner, RunningProgram};
 use super::status_line::StatusLine;
 
 /// Exit code of a command for a permanent failure: `EX_DATAERR`.
