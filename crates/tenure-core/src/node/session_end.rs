@@ -15,7 +15,7 @@ use super::context::Ctx;
 use super::store_requests::{Pending, WritePurpose};
 
 impl Ctx {
-    /// Writes a session's tombstone over exactly the value that was seen.
+    /// Writes a session's tombstone over exactly the version that was seen.
     pub(super) fn end_session(&mut self, id: SessionId, reason: EndReason, purpose: WritePurpose) {
         let nonce = self.nonce();
         let by = self.session().unwrap_or(SessionId(self.config.entropy));
@@ -24,7 +24,7 @@ impl Ctx {
         let (expect, record) = match self.view.sessions.cell(&id) {
             Some(KeyState::Present(seen)) => {
                 let mut head = seen.record.head.next(nonce);
-                // What somebody wrote by hand may have an old rev, and a tombstone that seems old is seen by nobody.
+                // A manual edit may have set an old rev, and views ignore a tombstone with an old rev.
                 head.rev = head.rev.max(self.view.fresh_rev(&key));
                 let record = SessionRecord {
                     head,
@@ -42,7 +42,7 @@ impl Ctx {
         self.put(key, expect, Record::Session(Arc::new(record)), purpose);
     }
 
-    /// The tombstone of a session of which nothing is known but that something refers to it.
+    /// Returns the tombstone of a session without a readable record. The node's name comes from records that refer to the session.
     pub(super) fn bare_tombstone(
         &self,
         id: SessionId,
@@ -96,7 +96,7 @@ impl Ctx {
         }
     }
 
-    /// Makes sure that the end of a session that a record refers to, but that has no record, will be proven.
+    /// Initiates the proof of the end of a session that has no record, but to which other records refer.
     pub(super) fn check_expired(&mut self, id: SessionId) {
         if self.config.role == Role::Shadow || !self.may_own() {
             return;
@@ -119,7 +119,7 @@ impl Ctx {
         }
     }
 
-    /// Asks whether the lease of a session is gone, unless that is being asked already.
+    /// Queries the store for the lease of a session, unless such a query is in progress.
     pub(super) fn ask_lease(&mut self, id: SessionId, purpose: WritePurpose) {
         let asked = |p: &Pending| matches!(p, Pending::AskLease { id: other, .. } if *other == id);
         if purpose != WritePurpose::Boot && self.requests.values().any(asked) {

@@ -1,9 +1,9 @@
-//! Shards that nobody has served for long: reported to operators in the session's record.
+//! Shards that no owner has served for long, reported to operators in the session's record.
 //!
-//! A program that reads the records once, such as `tenure status`, cannot tell a shard that waits from one that is stuck; nodes
-//! can, by their clocks. One node reports per keyspace, the first that serves it, and only what the records do not show by themselves. As with load,
-//! no write is made for it where renewals are writes anyway; where the store keeps the time of sessions, the record is written when
-//! the report changes, and for that not more often than once per ttl (P7).
+//! A program that reads the records once, such as `tenure status`, cannot distinguish a waiting shard from a stuck one. Nodes can, by
+//! their clocks. One node per keyspace reports, the first that serves the keyspace. It reports only facts that other records do not
+//! show. Where renewals are writes, the report causes no additional write, as with costs. Where the store keeps the time of sessions,
+//! the record is written when the report changes, at most once per ttl (P7).
 
 use crate::ids::KeyspaceName;
 use crate::members;
@@ -16,7 +16,7 @@ use super::context::Ctx;
 use super::renewal::Session;
 
 impl Ctx {
-    /// Returns what the session's record says next of shards that are not served.
+    /// Returns the shards that are not served, for the next record of the session.
     pub(super) fn unserved(&self) -> UnservedShards {
         let mut all = UnservedShards::new();
         if self.config.role != Role::Node {
@@ -30,7 +30,7 @@ impl Ctx {
         all
     }
 
-    /// Returns whether this node is the first of those that serve a keyspace.
+    /// Returns whether this node reports on a keyspace: the first live node that serves the keyspace does.
     fn reports_on(&self, keyspace: &KeyspaceName) -> bool {
         let mut nodes = members::participants(&self.view, keyspace, None);
         let first = nodes.find(|node| !self.ended(node.session));
@@ -64,7 +64,7 @@ impl Ctx {
 }
 
 impl Session {
-    /// Returns whether this is worth a write of the session's record that nothing else calls for.
+    /// Returns whether a changed report justifies a write of the session's record that has no other reason.
     pub(super) fn unserved_changed(&self, cx: &Ctx, new: &UnservedShards) -> bool {
         let Some(holder) = &cx.own else {
             return false;
