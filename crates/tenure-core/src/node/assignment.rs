@@ -168,7 +168,7 @@ impl Assignment {
         let Some(most) = cx.config.capacity else {
             return false;
         };
-        cx.is_greedy(keyspace) && self.count_mine(cx, slots, |_| true) + more > most as usize
+        cx.view.is_greedy(keyspace) && self.count_mine(cx, slots, |_| true) + more > most as usize
     }
 
     /// Counts this node's shards in the selected keyspaces: owned, being claimed, or moving to this node.
@@ -202,7 +202,7 @@ impl Assignment {
             let plan = self.simulate_plan(cx, keyspace);
             self.simulated.insert(keyspace.clone(), Some(plan));
         }
-        if cx.is_greedy(keyspace) {
+        if cx.view.is_greedy(keyspace) {
             let plan = self.greedy_plan(cx, membership, slots, keyspace);
             self.greedy.insert(keyspace.clone(), Some(plan));
         }
@@ -223,7 +223,7 @@ impl Assignment {
             let plan = self.simulated.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
-        if cx.is_coordinated(&id.keyspace) {
+        if cx.view.is_coordinated(&id.keyspace) {
             return self.is_meant_for_me(cx, membership, id, record);
         }
         self.find_winner(membership, id, record);
@@ -303,7 +303,7 @@ impl Assignment {
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Reason)> {
-        let coordinated = cx.is_coordinated(&id.keyspace);
+        let coordinated = cx.view.is_coordinated(&id.keyspace);
         let planned = self
             .planned_target(cx, membership, id, record)
             .filter(|_| coordinated);
@@ -580,13 +580,13 @@ impl Assignment {
         let keyspace = cx.view.keyspaces.get(&id.keyspace)?;
         let labels = &keyspace.planning.required_labels;
         let fits = |name: &NodeName, forgiving: bool| {
-            let Some((session, node)) = cx.present(name, &id.keyspace) else {
+            let Some((session, node)) = cx.view.present(name, &id.keyspace) else {
                 return false;
             };
             let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
             let room = node
                 .capacity
-                .is_none_or(|most| cx.owned_by(session) < most as usize);
+                .is_none_or(|most| cx.view.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
             let failed = record.was_failed_by(session) && !forgiving;
             labelled && room && !pinned_elsewhere && !failed

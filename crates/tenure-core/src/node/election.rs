@@ -52,7 +52,7 @@ impl Leader {
         if !cx.holds_leadership() || !cx.may_lead() {
             self.stop_leading(cx);
         }
-        if !cx.may_lead() || !cx.has_coordinated() {
+        if !cx.may_lead() || !cx.view.has_coordinated() {
             return;
         }
         if cx.holds_leadership() {
@@ -103,7 +103,7 @@ impl Leader {
     /// Tries to take the office, if it can still be had.
     pub(super) fn try_become_leader(&mut self, cx: &mut Ctx) {
         if !cx.may_lead()
-            || !cx.has_coordinated()
+            || !cx.view.has_coordinated()
             || cx.holds_leadership()
             || cx.is_writing(&WritePurpose::Lead)
         {

@@ -282,8 +282,8 @@ impl Membership {
         let healthy = cx.lease_phase() == Some(LeasePhase::Attached);
         // A tombstone without proof does not become proof by its age. The compare-and-swap shows that the tombstone was there all the
         // time.
-        let may_end = healthy || cx.broken_by(Mutant::JudgeOverslept) || cx.is_unproven(id);
-        if !cx.is_unproven(id) && cx.is_newer(id) {
+        let may_end = healthy || cx.broken_by(Mutant::JudgeOverslept) || cx.view.is_unproven(id);
+        if !cx.view.is_unproven(id) && cx.view.is_newer(id) {
             return false;
         }
         if may_end {

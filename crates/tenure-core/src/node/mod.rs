@@ -261,7 +261,7 @@ impl Node {
             Timer::Renew => self.session.renew(cx, &self.shards),
             Timer::Lease | Timer::Absent => {}
             Timer::SessionExpiry(id) => {
-                let current = !cx.is_dated_back(id);
+                let current = !cx.view.is_dated_back(id);
                 self.check_expiry(id, current);
             }
             Timer::Shard(id) => self.shards.evaluate(cx, members, assignment, &id),

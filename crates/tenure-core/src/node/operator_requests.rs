@@ -44,7 +44,7 @@ impl Leader {
         {
             return None;
         }
-        if !cx.takes_shards(&to, &id.keyspace) {
+        if !cx.view.takes_shards(&to, &id.keyspace) {
             return Some(PlanUpdate::DropRequest);
         }
         let owner = record.owner().filter(|o| !cx.ended(o.session));

@@ -343,7 +343,7 @@ impl Leader {
                 Decision::Intend { .. } => count.intended += 1,
                 _ => count.cancelled += 1,
             }
-            let swept = cx.names_departed(&record, keyspace);
+            let swept = cx.view.names_departed(&record, keyspace);
             if swept {
                 count.swept.push(Key::Shard(id.clone()));
             }
@@ -352,7 +352,7 @@ impl Leader {
         let all = cx.view.shards.iter();
         for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
             let stale = matches!(seen.record.ownership, Ownership::Free { .. })
-                && cx.names_departed(&seen.record, keyspace)
+                && cx.view.names_departed(&seen.record, keyspace)
                 && !decided.contains(id)
                 && !self.is_writing(cx, id);
             if stale {
@@ -394,7 +394,7 @@ impl Leader {
                     Some(_) if moving.is_some() => return None,
                     Some(_) if serving && cx.pause.is_active(cx.now) => return None,
                     // Who stops moves what it has by itself, and has shut its gate once it has given that up.
-                    Some(owner) if serving && cx.is_stopping(owner.session) => return None,
+                    Some(owner) if serving && cx.view.is_stopping(owner.session) => return None,
                     Some(_) if serving => PlanUpdate::Move(to, Reason::Planned, more),
                     _ => PlanUpdate::Assign(Some(to)),
                 }
@@ -484,7 +484,8 @@ impl Leader {
         chosen: NodeName,
     ) -> Option<NodeName> {
         let failed = |name: &NodeName| {
-            cx.present(name, keyspace)
+            cx.view
+                .present(name, keyspace)
                 .is_none_or(|(session, _)| record.was_failed_by(session))
         };
         if record.failures.is_empty() || !failed(&chosen) {
@@ -524,7 +525,7 @@ impl Leader {
                 Transition::RequestMove { node: None },
             ),
             PlanUpdate::Move(node, reason, more) => {
-                let Some((session, _)) = cx.present(&node, &id.keyspace) else {
+                let Some((session, _)) = cx.view.present(&node, &id.keyspace) else {
                     return;
                 };
                 let to = Owner {

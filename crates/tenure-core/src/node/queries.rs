@@ -1,5 +1,6 @@
 //! Queries of known records, shared by several parts.
 
+use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,28 +59,9 @@ impl Ctx {
         me.is_none_or(|node| node.mode == NodeMode::Active)
     }
 
-    pub(super) fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
-    }
-
-    /// Returns `true` if the leader plans for a keyspace.
-    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
-    }
-
     /// Returns `true` if the leader plans for a keyspace and this node only simulates it, as a shadow node.
     pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.config.role == Role::Shadow && self.is_coordinated(keyspace)
-    }
-
-    /// Returns `true` if there is a keyspace that needs plans of a leader.
-    pub(super) fn has_coordinated(&self) -> bool {
-        self.view
-            .keyspaces
-            .iter()
-            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
+        self.config.role == Role::Shadow && self.view.is_coordinated(keyspace)
     }
 
     /// Returns `true` if there is a leader, as far as this node knows.
@@ -97,33 +79,6 @@ impl Ctx {
             .get(&())
             .map_or(Duration::ZERO, |c| c.longest_ttl);
         cluster.max(self.config.timing.ttl).max(self.longest)
-    }
-
-    /// Returns `true` if a session's record has a lower rev than the highest that was applied. A manual edit or a restored store can
-    /// cause this. The view then ignores the session's renewals as outdated, so the absence of visible renewals proves nothing.
-    pub(super) fn is_dated_back(&self, id: SessionId) -> bool {
-        let rev = self.view.sessions.get(&id).map(|s| s.head.rev);
-        rev.is_some_and(|rev| rev < self.view.mark(&Key::Session(id)))
-    }
-
-    /// Returns `true` if a session's tombstone has no proof. The tombstone proves nothing until a node has watched it for long enough
-    /// and confirms the end.
-    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
-        self.view
-            .sessions
-            .get(&id)
-            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
-    }
-
-    /// Returns `true` if a session's record has a newer format, which must not be rewritten.
-    pub(super) fn is_newer(&self, id: SessionId) -> bool {
-        matches!(
-            self.view.sessions.cell(&id),
-            Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
-                ..
-            })
-        )
     }
 
     /// Returns the reason if no owner has served a shard for longer than three ttl. `None` if an owner serves it, or did so recently.
@@ -144,32 +99,6 @@ impl Ctx {
         members::unserved(&seen.record, |session| self.ended(session), blocked)
     }
 
-    pub(super) fn present(
-        &self,
-        name: &NodeName,
-        keyspace: &KeyspaceName,
-    ) -> Option<(SessionId, &SessionRecord)> {
-        let node = members::participant(&self.view, name, keyspace)?;
-        Some((node.session, node.record))
-    }
-
-    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
-        let record = self.view.sessions.get(&session);
-        record.is_some_and(|session| session.stopping)
-    }
-
-    /// Returns `true` if a shard is assigned to a node that is gone.
-    pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        Live::new(&self.view, &|_| false).names_departed(record, keyspace)
-    }
-
-    pub(super) fn owned_by(&self, session: SessionId) -> usize {
-        let shards = self.view.shards.iter();
-        shards
-            .filter(|(_, s)| s.record.is_owned_by(session))
-            .count()
-    }
-
     /// Returns the time from which an unowned shard may be claimed without an assignment by the leader.
     pub(super) fn fallback_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
         let ended = record
@@ -187,7 +116,7 @@ impl Ctx {
     pub(super) fn is_unplanned(&self, id: &ShardId) -> bool {
         let mine = self.config.keyspaces.contains_key(&id.keyspace);
         let record = self.view.shards.get(id);
-        mine && self.is_coordinated(&id.keyspace)
+        mine && self.view.is_coordinated(&id.keyspace)
             && record.is_some_and(|record| {
                 record.ownership == Ownership::FREE
                     && record.assigned.is_none()
@@ -214,12 +143,6 @@ impl Ctx {
             KeyState::Missing { since } => self.now < self.restore_at(*since),
         });
         possible.map(|(id, _)| *id).collect()
-    }
-
-    /// Returns `true` if a shard must exist. For a named keyspace, callers pass only shards that were seen.
-    pub(super) fn belongs(&self, id: &ShardId) -> bool {
-        let keyspace = self.view.keyspaces.get(&id.keyspace);
-        keyspace.is_some_and(|k| is_of(k.kind, id))
     }
 
     /// Returns the disclaimer that this node can write for a restored shard, if any.
@@ -258,12 +181,6 @@ impl Ctx {
             Some(KeyState::Damaged { .. }) => Err(Reason::RecordUnreadable),
             Some(KeyState::Missing { .. }) | None => Err(Reason::RecordMissing),
         }
-    }
-
-    /// Returns `true` if the keyspace has a live router.
-    pub(super) fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
-        let mut sessions = self.view.sessions.iter();
-        sessions.any(|(_, s)| s.record.routes(keyspace))
     }
 
     /// Returns `true` if a stopping node has used up the time for moves. The node releases the remaining shards.
@@ -309,44 +226,6 @@ impl Ctx {
         Ok(record)
     }
 
-    /// Returns the shard records that a keyspace lacks when it is created or restored, with the time since which this node knows that.
-    pub(super) fn lost_at_start(
-        &self,
-        name: &KeyspaceName,
-        kind: KeyspaceKind,
-        fresh: bool,
-    ) -> BTreeMap<ShardId, Time> {
-        let KeyspaceKind::Hashed(n) = kind else {
-            return BTreeMap::new();
-        };
-        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
-        ids.filter_map(|id| {
-            let since = match self.view.shards.cell(&id) {
-                None => Time::ZERO,
-                Some(KeyState::Missing { since }) => *since,
-                Some(KeyState::Damaged { damage, since, .. })
-                    if !fresh && damage.is_placeholder() =>
-                {
-                    *since
-                }
-                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
-            };
-            Some((id, since))
-        })
-        .collect()
-    }
-
-    pub(super) fn is_corrupt(&self, id: SessionId) -> bool {
-        let cell = self.view.sessions.cell(&id);
-        matches!(
-            cell,
-            Some(KeyState::Damaged {
-                damage: Damage::Corrupt(_),
-                ..
-            })
-        )
-    }
-
     /// Returns the time within which the store must end the session of a dead process, counted from now. The store grants more than the
     /// ttl if its minimum lease is longer, and does not check for expiry continuously.
     pub(super) fn lease_ends_within(&self, session: SessionId) -> Duration {
@@ -354,10 +233,6 @@ impl Ctx {
         let granted = record.and_then(|s| s.leased).unwrap_or_default();
         let longest = granted.max(self.longest_ttl());
         longest + longest / 5 + Duration::from_secs(1)
-    }
-
-    pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
-        Live::new(&self.view, &|_| false).is_referred_to(session)
     }
 
     pub(super) fn holds_leadership(&self) -> bool {
@@ -371,12 +246,6 @@ impl Ctx {
     pub(super) fn may_lead(&self) -> bool {
         let candidate = matches!(self.config.role, Role::Node | Role::Planner);
         candidate && matches!(self.life, Life::Running) && self.may_own()
-    }
-
-    /// Returns `true` if a node is present and may be given shards of a keyspace.
-    pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
-        let node = members::participant(&self.view, name, keyspace);
-        node.is_some_and(|node| node.state == NodeState::Active)
     }
 
     /// Schedules the restore of a shard record that has become unreadable.
@@ -411,7 +280,138 @@ impl Ctx {
     }
 }
 
-/// Returns `true` if a keyspace of this kind can have this shard.
+impl View {
+    pub(super) fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
+    }
+
+    /// Returns `true` if the leader plans for a keyspace.
+    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
+    }
+
+    /// Returns `true` if there is a keyspace that needs plans of a leader.
+    pub(super) fn has_coordinated(&self) -> bool {
+        self.keyspaces
+            .iter()
+            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
+    }
+
+    /// Returns `true` if a session's record has a lower rev than the highest that was applied. A manual edit or a restored store can
+    /// cause this. The view then ignores the session's renewals as outdated, so the absence of visible renewals proves nothing.
+    pub(super) fn is_dated_back(&self, id: SessionId) -> bool {
+        let rev = self.sessions.get(&id).map(|s| s.head.rev);
+        rev.is_some_and(|rev| rev < self.mark(&Key::Session(id)))
+    }
+
+    /// Returns `true` if a session's tombstone has no proof. The tombstone proves nothing until a node has watched it for long enough
+    /// and confirms the end.
+    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
+        self.sessions
+            .get(&id)
+            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
+    }
+
+    /// Returns `true` if a session's record has a newer format, which must not be rewritten.
+    pub(super) fn is_newer(&self, id: SessionId) -> bool {
+        matches!(
+            self.sessions.cell(&id),
+            Some(KeyState::Damaged {
+                damage: Damage::Newer(_),
+                ..
+            })
+        )
+    }
+
+    pub(super) fn present(
+        &self,
+        name: &NodeName,
+        keyspace: &KeyspaceName,
+    ) -> Option<(SessionId, &SessionRecord)> {
+        let node = members::participant(self, name, keyspace)?;
+        Some((node.session, node.record))
+    }
+
+    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
+        let record = self.sessions.get(&session);
+        record.is_some_and(|session| session.stopping)
+    }
+
+    /// Returns `true` if a shard is assigned to a node that is gone.
+    pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
+        Live::new(self, &|_| false).names_departed(record, keyspace)
+    }
+
+    pub(super) fn owned_by(&self, session: SessionId) -> usize {
+        let shards = self.shards.iter();
+        shards
+            .filter(|(_, s)| s.record.is_owned_by(session))
+            .count()
+    }
+
+    /// Returns `true` if a shard must exist. For a named keyspace, callers pass only shards that were seen.
+    pub(super) fn belongs(&self, id: &ShardId) -> bool {
+        let keyspace = self.keyspaces.get(&id.keyspace);
+        keyspace.is_some_and(|k| is_of(k.kind, id))
+    }
+
+    /// Returns `true` if the keyspace has a live router.
+    pub(super) fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.any(|(_, s)| s.record.routes(keyspace))
+    }
+
+    /// Returns the shard records that a keyspace lacks when it is created or restored, with the time since which this node knows that.
+    pub(super) fn lost_at_start(
+        &self,
+        name: &KeyspaceName,
+        kind: KeyspaceKind,
+        fresh: bool,
+    ) -> BTreeMap<ShardId, Time> {
+        let KeyspaceKind::Hashed(n) = kind else {
+            return BTreeMap::new();
+        };
+        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
+        ids.filter_map(|id| {
+            let since = match self.shards.cell(&id) {
+                None => Time::ZERO,
+                Some(KeyState::Missing { since }) => *since,
+                Some(KeyState::Damaged { damage, since, .. })
+                    if !fresh && damage.is_placeholder() =>
+                {
+                    *since
+                }
+                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
+            };
+            Some((id, since))
+        })
+        .collect()
+    }
+
+    pub(super) fn is_corrupt(&self, id: SessionId) -> bool {
+        let cell = self.sessions.cell(&id);
+        matches!(
+            cell,
+            Some(KeyState::Damaged {
+                damage: Damage::Corrupt(_),
+                ..
+            })
+        )
+    }
+
+    pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
+        Live::new(self, &|_| false).is_referred_to(session)
+    }
+
+    /// Returns `true` if a node is present and may be given shards of a keyspace.
+    pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
+        let node = members::participant(self, name, keyspace);
+        node.is_some_and(|node| node.state == NodeState::Active)
+    }
+}
+
 pub(super) fn is_of(kind: KeyspaceKind, id: &ShardId) -> bool {
     let index = || id.shard.as_str().parse::<u32>();
     match kind {

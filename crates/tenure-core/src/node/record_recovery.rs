@@ -264,7 +264,7 @@ impl Recovery {
         for (id, cell) in cx.view.shards.cells() {
             if id.keyspace == *name
                 && let Some((since, at, expect)) = cx.lost(cell)
-                && cx.belongs(id)
+                && cx.view.belongs(id)
             {
                 if cx.now >= at {
                     due.push((id.clone(), expect));

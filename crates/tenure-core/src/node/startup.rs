@@ -313,7 +313,7 @@ impl Startup {
                 return next;
             }
         }
-        let lost = cx.lost_at_start(name, wanted.kind, fresh);
+        let lost = cx.view.lost_at_start(name, wanted.kind, fresh);
         if !fresh && !removed {
             // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
             let version = |id: &&ShardId| cx.view.version(&Key::Shard((*id).clone()));
@@ -532,7 +532,7 @@ impl Startup {
                 waiting
             }
         };
-        if cx.config.timekeeper == Timekeeper::Store && !cx.is_unproven(session) {
+        if cx.config.timekeeper == Timekeeper::Store && !cx.view.is_unproven(session) {
             let at = cx.wait_for_lease(session, since + limit);
             if at.is_none()
                 && let Some(boot) = self.boot(cx)

@@ -261,7 +261,7 @@ pub(super) fn on_lease_checked(
     }
     if !alive {
         // A record of a newer format is never rewritten.
-        if !starts && cx.is_newer(id) {
+        if !starts && cx.view.is_newer(id) {
             return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
         }
         cx.end_session(id, EndReason::LeaseGone, purpose.clone());
@@ -276,7 +276,7 @@ pub(super) fn on_lease_checked(
         return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
     }
     let record = cx.view.sessions.get(&id);
-    if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || cx.is_corrupt(id) {
+    if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || cx.view.is_corrupt(id) {
         // The length of the lease is unknown. A live owner soon writes the record again, but the watch may miss that.
         cx.read(Key::Session(id));
         return LeaseCheck::WriteOutcome(WriteOutcome::Failed { unknown: false });

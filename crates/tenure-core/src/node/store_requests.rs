@@ -272,7 +272,7 @@ pub(super) fn on_read(
             // A decision depends on the key, whether its value changed or not.
             cx.changed.insert(key.clone());
             match key {
-                Key::Session(id) if cx.is_dated_back(id) => return Some(id),
+                Key::Session(id) if cx.view.is_dated_back(id) => return Some(id),
                 _ => {}
             }
         }

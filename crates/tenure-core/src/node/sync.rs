@@ -195,7 +195,7 @@ pub(super) fn sweep(cx: &mut Ctx) {
         KeyState::Present(seen)
             if cx.ended(*id)
                 && cx.now >= seen.since + seen.record.ttl * 10
-                && !cx.is_referred_to(*id) =>
+                && !cx.view.is_referred_to(*id) =>
         {
             Some((*id, seen.version.clone()))
         }

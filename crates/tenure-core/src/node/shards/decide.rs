@@ -285,7 +285,7 @@ impl Shards {
         if !claimable || matches!(record.ownership, Ownership::Deleted) {
             return Decision::Nothing;
         }
-        if !wanted && !live_owner && cx.is_coordinated(&id.keyspace) && !cx.is_leaving() {
+        if !wanted && !live_owner && cx.view.is_coordinated(&id.keyspace) && !cx.is_leaving() {
             let at = cx.fallback_claim_at(&record, since);
             if at > cx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);

@@ -92,7 +92,7 @@ impl Shards {
         more: bool,
         limit: Time,
     ) -> Time {
-        if self.together.released.contains(id) || !cx.is_routed(&id.keyspace) {
+        if self.together.released.contains(id) || !cx.view.is_routed(&id.keyspace) {
             return cx.now;
         }
         let (now, timing) = (cx.now, &cx.config.timing);

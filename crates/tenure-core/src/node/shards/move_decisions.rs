@@ -347,7 +347,7 @@ impl Shards {
         let change = match (phase, step) {
             (MovePhase::Warming, Readiness::Loaded) => {
                 // An owner that stops waits for nothing that is to come.
-                let stops = |owner: &Owner| cx.is_stopping(owner.session);
+                let stops = |owner: &Owner| cx.view.is_stopping(owner.session);
                 let more = current.more && !record.owner().is_some_and(stops);
                 let at = self.freezes_at(cx, id, mv, more, limit);
                 if cx.now < at {
