@@ -4,6 +4,7 @@
 //! holder's session has ended or has resigned, at a term above every term that any record names. Losing it stops planning and
 //! nothing else: the leader advises, the record is the law.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::SessionId;
@@ -89,7 +90,7 @@ impl Leader {
                 let record = &seen.record;
                 let left = record.resigned || cx.ended(record.session);
                 if !left {
-                    cx.check_expired(record.session);
+                    session_end::check_expired(cx, record.session);
                     return Leadership::Taken;
                 }
                 (Expect::Version(seen.version), record.term)

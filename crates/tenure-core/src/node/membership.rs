@@ -4,6 +4,7 @@
 //! the session's own renewal. In addition, a node counts only time in which it was awake and its own renewals succeeded. Otherwise the
 //! first node to wake after an outage would end all other sessions (P5).
 
+use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -287,7 +288,7 @@ impl Membership {
             return false;
         }
         if may_end {
-            cx.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
+            session_end::end_session(cx, id, EndReason::Expired, WritePurpose::ExpireSession(id));
         } else {
             let again = cx.now + cx.config.timing.renew_interval;
             cx.timers.set(Timer::SessionExpiry(id), again);

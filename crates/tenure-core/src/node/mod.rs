@@ -516,7 +516,7 @@ impl Node {
         sync::check_progress(cx);
         self.recovery.restore_node_record(cx);
         self.recovery.restore_cluster_record(cx);
-        cx.check_neighbour_leases();
+        store_lease::check_neighbour_leases(cx);
         self.leader.check_leadership(cx, &self.membership);
         self.leader.plan_soon(cx);
         cx.read(Key::Node(cx.config.name.clone()));

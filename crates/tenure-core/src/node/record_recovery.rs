@@ -13,6 +13,7 @@
 //! Generations are drawn by compare-and-swap from the cluster's record, which thereby remembers which keyspaces there are:
 //! a keyspace that is listed there and has no record was lost, one that is not listed is new.
 
+use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -337,7 +338,7 @@ impl Recovery {
                 )
             }
             Some(KeyState::Present(seen)) if seen.record.session != session => {
-                return cx.check_expired(seen.record.session);
+                return session_end::check_expired(cx, seen.record.session);
             }
             _ => return,
         };

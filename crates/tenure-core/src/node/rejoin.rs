@@ -9,6 +9,7 @@
 //! Only a node that would be drained waits for that before it registers. Any other registers at once and finds out later; until
 //! then its record says that it is *unsure*, and that it lives proves to nobody that others did.
 
+use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,7 +284,7 @@ impl Startup {
         if let Some((_, since)) = found {
             *since = now;
         }
-        cx.ask_lease(id, WritePurpose::Boot);
+        session_end::ask_lease(cx, id, WritePurpose::Boot);
     }
 
     /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the

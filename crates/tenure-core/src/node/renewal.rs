@@ -1,5 +1,6 @@
 //! The node's own session: its renewals, and the consequences of failed renewals.
 
+use crate::node::unserved;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +119,7 @@ impl Session {
             version: config.version.as_str().into(),
             store: cluster.map_or("", |c| &c.store).into(),
             leased: None,
-            boot_clock: cx.boot_clock(),
+            boot_clock: boot_clock(cx),
             unknown: Unknown::new(),
         });
         cx.own = Some(OwnSession {
@@ -177,10 +178,10 @@ impl Session {
         }
         self.wedged = false;
         let nonce = cx.nonce();
-        let boot_clock = cx.boot_clock();
+        let boot_clock = boot_clock(cx);
         let stopping = matches!(cx.life, Life::Stopping);
         let loads = shards.reported_costs(cx);
-        let unserved = cx.unserved();
+        let unserved = unserved::unserved_shards(cx);
         let news = self.costs_changed(cx, &loads) || self.unserved_changed(cx, &unserved);
         let Some(holder) = cx.own.as_mut().filter(|h| !h.busy) else {
             return;
@@ -502,14 +503,12 @@ impl Session {
     }
 }
 
-impl Ctx {
-    fn boot_clock(&self) -> Option<BootClock> {
-        let id = self.config.boot_id.clone()?;
-        Some(BootClock {
-            id,
-            until_ns: self.now + self.config.timing.ttl,
-        })
-    }
+fn boot_clock(cx: &Ctx) -> Option<BootClock> {
+    let id = cx.config.boot_id.clone()?;
+    Some(BootClock {
+        id,
+        until_ns: cx.now + cx.config.timing.ttl,
+    })
 }
 
 impl Session {

@@ -1,5 +1,6 @@
 //! The way out: gates closed, work stopped, shards released, session ended. In this order.
 
+use crate::node::session_end;
 use crate::machine::Action;
 use crate::record::EndReason;
 use crate::rules::Mutant;
@@ -24,7 +25,7 @@ impl Ctx {
         let Some(id) = self.my_session().map(|h| h.id) else {
             return;
         };
-        self.end_session(id, EndReason::Resigned, WritePurpose::Resign);
+        session_end::end_session(self, id, EndReason::Resigned, WritePurpose::Resign);
         if !matches!(self.life, Life::Stopping) {
             self.own = None;
             self.timers.clear(&Timer::Renew);

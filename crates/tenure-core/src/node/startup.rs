@@ -4,6 +4,8 @@
 //! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
 //! session ended while it ran goes through the same steps.
 
+use crate::node::session_end;
+use crate::node::store_lease;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, Version};
@@ -486,7 +488,7 @@ impl Startup {
             return Next::Done;
         }
         self.count_under_way(cx);
-        cx.end_session(last, EndReason::Replaced, WritePurpose::Boot);
+        session_end::end_session(cx, last, EndReason::Replaced, WritePurpose::Boot);
         Next::Wait
     }
 
@@ -503,7 +505,7 @@ impl Startup {
         }
         if rules.broken_by(Mutant::StealName) {
             self.count_under_way(cx);
-            cx.end_session(session, EndReason::Replaced, WritePurpose::Boot);
+            session_end::end_session(cx, session, EndReason::Replaced, WritePurpose::Boot);
             return Ok(Next::Wait);
         }
         let now = cx.now;
@@ -533,7 +535,7 @@ impl Startup {
             }
         };
         if cx.config.timekeeper == Timekeeper::Store && !cx.view.is_unproven(session) {
-            let at = cx.wait_for_lease(session, since + limit);
+            let at = store_lease::wait_for_lease(cx, session, since + limit);
             if at.is_none()
                 && let Some(boot) = self.boot(cx)
             {
@@ -552,7 +554,7 @@ impl Startup {
         match membership.expires_at(cx, session) {
             Some(at) if now >= at => {
                 self.count_under_way(cx);
-                cx.end_session(session, EndReason::Expired, WritePurpose::Boot);
+                session_end::end_session(cx, session, EndReason::Expired, WritePurpose::Boot);
                 Ok(Next::Wait)
             }
             Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
@@ -560,7 +562,7 @@ impl Startup {
             None => {
                 if cx.view.is_missing(&Key::Session(session)) {
                     self.count_under_way(cx);
-                    cx.end_session(session, EndReason::Missing, WritePurpose::Boot);
+                    session_end::end_session(cx, session, EndReason::Missing, WritePurpose::Boot);
                     return Ok(Next::Wait);
                 }
                 cx.absent.insert(Key::Session(session));

@@ -6,6 +6,7 @@
 //! not renewed for a whole ttl, so the session's gates have closed by themselves (P1). A manually revoked lease cannot be distinguished
 //! from an expired one: an operator who revokes a lease must know that the process is dead.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::SessionId;
@@ -24,22 +25,20 @@ use super::store_requests::{Pending, WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
-impl Ctx {
-    /// Continues a start whose name is taken, where the store keeps the time. Returns the time of the next check, or `None` while the
-    /// store is queried for the lease.
-    pub(super) fn wait_for_lease(&mut self, session: SessionId, limit: Time) -> Option<Time> {
-        let missing = self.view.is_missing(&Key::Session(session));
-        if self.view.sessions.cell(&session).is_none() {
-            self.absent.insert(Key::Session(session));
-            return Some(self.now + self.config.timing.renew_interval);
-        }
-        if !missing && self.now < limit {
-            return Some(limit);
-        }
-        self.timers.clear(&Timer::Boot);
-        self.ask_lease(session, WritePurpose::Boot);
-        None
+/// Continues a start whose name is taken, where the store keeps the time. Returns the time of the next check, or `None` while the
+/// store is queried for the lease.
+pub(super) fn wait_for_lease(cx: &mut Ctx, session: SessionId, limit: Time) -> Option<Time> {
+    let missing = cx.view.is_missing(&Key::Session(session));
+    if cx.view.sessions.cell(&session).is_none() {
+        cx.absent.insert(Key::Session(session));
+        return Some(cx.now + cx.config.timing.renew_interval);
     }
+    if !missing && cx.now < limit {
+        return Some(limit);
+    }
+    cx.timers.clear(&Timer::Boot);
+    session_end::ask_lease(cx, session, WritePurpose::Boot);
+    None
 }
 
 impl Session {
@@ -166,44 +165,42 @@ impl Session {
     }
 }
 
-impl Ctx {
-    /// Queries the leases of the sessions up to the next node's, and of all sessions whose record is unreadable or names no lease. A
-    /// record that lost its lease by a manual edit would otherwise outlive its process. Every session is checked by some node, and no
-    /// node checks all of them.
-    pub(super) fn check_neighbour_leases(&mut self) {
-        let Some(me) = self.session() else { return };
-        if self.config.timekeeper != Timekeeper::Store
-            || self.config.role != Role::Node
-            || !matches!(self.life, Life::Running)
-        {
-            return;
+/// Queries the leases of the sessions up to the next node's, and of all sessions whose record is unreadable or names no lease. A
+/// record that lost its lease by a manual edit would otherwise outlive its process. Every session is checked by some node, and no
+/// node checks all of them.
+pub(super) fn check_neighbour_leases(cx: &mut Ctx) {
+    let Some(me) = cx.session() else { return };
+    if cx.config.timekeeper != Timekeeper::Store
+        || cx.config.role != Role::Node
+        || !matches!(cx.life, Life::Running)
+    {
+        return;
+    }
+    let mut asked: Vec<SessionId> = Vec::new();
+    let cells = || cx.view.sessions.cells();
+    let odd = cells().filter(|(_, cell)| match cell {
+        KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
+        KeyState::Damaged { .. } => true,
+        KeyState::Missing { .. } => false,
+    });
+    asked.extend(odd.map(|(id, _)| *id));
+    let (before, after): (Vec<_>, Vec<_>) = cx
+        .view
+        .sessions
+        .iter()
+        .filter(|(id, seen)| **id != me && seen.record.is_live())
+        .partition(|(id, _)| **id < me);
+    for (id, seen) in after.into_iter().chain(before) {
+        asked.push(*id);
+        let named = cx.view.nodes.get(&seen.record.node);
+        if seen.record.role == Role::Node && named.is_some_and(|n| n.session == *id) {
+            // The node of that session checks those after it.
+            break;
         }
-        let mut asked: Vec<SessionId> = Vec::new();
-        let cells = || self.view.sessions.cells();
-        let odd = cells().filter(|(_, cell)| match cell {
-            KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
-            KeyState::Damaged { .. } => true,
-            KeyState::Missing { .. } => false,
-        });
-        asked.extend(odd.map(|(id, _)| *id));
-        let (before, after): (Vec<_>, Vec<_>) = self
-            .view
-            .sessions
-            .iter()
-            .filter(|(id, seen)| **id != me && seen.record.is_live())
-            .partition(|(id, _)| **id < me);
-        for (id, seen) in after.into_iter().chain(before) {
-            asked.push(*id);
-            let named = self.view.nodes.get(&seen.record.node);
-            if seen.record.role == Role::Node && named.is_some_and(|n| n.session == *id) {
-                // The node of that session checks those after it.
-                break;
-            }
-        }
-        for id in asked {
-            if id != me {
-                self.ask_lease(id, WritePurpose::ExpireSession(id));
-            }
+    }
+    for id in asked {
+        if id != me {
+            session_end::ask_lease(cx, id, WritePurpose::ExpireSession(id));
         }
     }
 }
@@ -264,12 +261,12 @@ pub(super) fn on_lease_checked(
         if !starts && cx.view.is_newer(id) {
             return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
         }
-        cx.end_session(id, EndReason::LeaseGone, purpose.clone());
+        session_end::end_session(cx, id, EndReason::LeaseGone, purpose.clone());
         return LeaseCheck::Writing;
     }
     if cx.view.is_missing(&Key::Session(id)) {
         // The session's process detects the end at its next renewal. That process stops within a ttl from now.
-        cx.end_session(id, EndReason::Missing, purpose.clone());
+        session_end::end_session(cx, id, EndReason::Missing, purpose.clone());
         return LeaseCheck::Writing;
     }
     if !starts || !waited {

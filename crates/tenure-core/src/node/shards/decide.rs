@@ -1,5 +1,6 @@
 //! What to do about a shard, derived from its record, the lease and its phase here alone.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, ShardId};
@@ -253,7 +254,7 @@ impl Shards {
         }
         self.note_left(cx, id);
         if let Some(owner) = record.owner() {
-            cx.check_expired(owner.session);
+            session_end::check_expired(cx, owner.session);
         }
         if let Some(decision) = self.decide_target(cx, membership, assignment, id, &record, since) {
             return decision;
@@ -263,7 +264,7 @@ impl Shards {
         } = &record.ownership
         {
             for witness in awaiting_disclaimers {
-                cx.check_expired(*witness);
+                session_end::check_expired(cx, *witness);
             }
         }
         if let Ownership::Free {

@@ -4,6 +4,7 @@
 //! on. Cancel, seal, take and reaffirm race by that alone: the loser reads, and follows the record. Ages are counted from when
 //! a value was first seen here, never by somebody else's clock.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
@@ -95,7 +96,7 @@ impl Shards {
             slot.moving = Some(mv.id);
         }
         self.leaving.insert(id.clone());
-        cx.check_expired(mv.to.session);
+        session_end::check_expired(cx, mv.to.session);
         let slot = self.slots.get(id);
         let serving = slot.is_some_and(super::ShardSlot::is_serving);
         let unsealable = slot.is_some_and(|slot| slot.unsealable == Some(mv.id));
@@ -188,7 +189,7 @@ impl Shards {
         let Some((mv, _)) = record.ownership.moving() else {
             return Decision::Nothing;
         };
-        cx.check_expired(mv.to.session);
+        session_end::check_expired(cx, mv.to.session);
         let limit = since + cx.config.timing.take_timeout;
         let too_old = cx.now >= limit;
         if !too_old && !cx.ended(mv.to.session) {
@@ -325,7 +326,7 @@ impl Shards {
             return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
-            cx.check_expired(owner.session);
+            session_end::check_expired(cx, owner.session);
         }
         if cx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
