@@ -10,14 +10,14 @@ use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
 use crate::plan::{Decision, Live, NoMemory, PlanNode, PlanSettings, Planner, ViewChange};
 use crate::reason::Reason;
-use crate::record::{AssignedBy, Ownership, ShardRecord};
+use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
 use crate::time::Time;
 
-use super::Life;
 use super::context::Ctx;
 use super::membership::{KeyspaceMember, Membership};
 use super::shards::Slots;
+use super::{Life, election};
 
 /// State derived from the members and records, recomputed when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -91,7 +91,7 @@ impl Assignment {
         let wanted = match self.greedy.get(keyspace) {
             Some(plan) => KeyspaceAssignment::FairShare(plan.as_ref()?),
             None if record.assigned_by == AssignedBy::Leader => {
-                KeyspaceAssignment::ByLeader(cx.fallback_wait())
+                KeyspaceAssignment::ByLeader(fallback_wait(cx))
             }
             None => KeyspaceAssignment::ByRank,
         };
@@ -198,7 +198,7 @@ impl Assignment {
         if !runs || matches!(self.greedy.get(keyspace), Some(Some(_))) {
             return;
         }
-        if cx.simulates_plan(keyspace) && !matches!(self.simulated.get(keyspace), Some(Some(_))) {
+        if simulates_plan(cx, keyspace) && !matches!(self.simulated.get(keyspace), Some(Some(_))) {
             let plan = self.simulate_plan(cx, keyspace);
             self.simulated.insert(keyspace.clone(), Some(plan));
         }
@@ -219,7 +219,7 @@ impl Assignment {
         if let Some(Some(plan)) = self.greedy.get(&id.keyspace) {
             return plan.take.contains(id);
         }
-        if cx.simulates_plan(&id.keyspace) {
+        if simulates_plan(cx, &id.keyspace) {
             let plan = self.simulated.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
@@ -289,7 +289,7 @@ impl Assignment {
             return false;
         }
         let since = cx.view.shards.seen(id).map_or(cx.now, |s| s.since);
-        if cx.now < cx.fallback_claim_at(record, since) {
+        if cx.now < fallback_claim_at(cx, record, since) {
             return false;
         }
         self.fallback_winner(cx, membership, id, record) == Some(&cx.config.name)
@@ -314,11 +314,11 @@ impl Assignment {
         if cx.pause.is_active(cx.now) {
             return None;
         }
-        if !cx.is_active() {
+        if !is_active(cx) {
             // The leader limits the number of concurrent moves. Shards that it has not moved within four ttl move without it.
             let told = cx.view.nodes.seen(&cx.config.name);
             let patient = told.is_some_and(|n| cx.now < n.since + cx.config.timing.ttl * 4);
-            let led = coordinated && cx.is_led() && patient;
+            let led = coordinated && election::is_led(cx) && patient;
             let to = match planned {
                 Some(to) => to,
                 None if led => return None,
@@ -600,4 +600,29 @@ impl Assignment {
         };
         best(false).or_else(|| best(true))
     }
+}
+
+/// Returns `true` if the mode of this node is `active`, or if the node's record is not known.
+pub(super) fn is_active(cx: &Ctx) -> bool {
+    let me = cx.view.nodes.get(&cx.config.name);
+    me.is_none_or(|node| node.mode == NodeMode::Active)
+}
+
+/// Returns `true` if the leader plans for a keyspace and this node only simulates it, as a shadow node.
+pub(super) fn simulates_plan(cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+    cx.config.role == Role::Shadow && cx.view.is_coordinated(keyspace)
+}
+
+/// Returns the time from which an unowned shard may be claimed without an assignment by the leader.
+pub(super) fn fallback_claim_at(cx: &Ctx, record: &ShardRecord, since: Time) -> Time {
+    let ended = record
+        .owner()
+        .and_then(|o| cx.view.sessions.seen(&o.session));
+    let free_since = ended.map_or(since, |seen| since.max(seen.since));
+    free_since + fallback_wait(cx)
+}
+
+/// Returns the time for which an unowned shard is left to the leader.
+pub(super) fn fallback_wait(cx: &Ctx) -> Duration {
+    cx.config.timing.ttl * if election::is_led(cx) { 8 } else { 2 }
 }

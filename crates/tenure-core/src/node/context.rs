@@ -3,11 +3,11 @@
 //! A part receives the context as `&mut Ctx` and reads other parts through their queries. All outputs of a part go through the context:
 //! store requests, timers, actions, and requests for a scan of the shards.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, Version};
+use crate::ids::{NodeName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::machine::{Action, Connection, Expect, Found, OpId, Request, StoreFailure};
@@ -40,21 +40,16 @@ pub(super) struct Ctx {
     pub(super) timers: Timers,
     /// Store requests in progress.
     pub(super) requests: OutstandingRequests,
-    /// Number of store requests so far; part of every [`OpId`].
-    pub(super) ops: u64,
     pub(super) nonces: u64,
     pub(super) out: Vec<Action>,
     /// Keys whose known value has changed and has not been evaluated since.
     pub(super) changed: ChangedKeys,
     /// Keys that a list or a watch reported as deleted. Only a read of the key itself is believed.
-    pub(super) absent: BTreeSet<Key>,
-    pub(super) absent_not_before: Time,
+    pub(super) absent: AbsentKeys,
     /// The current event came from the watch.
     pub(super) from_watch: bool,
     /// A scan of all shards is due.
     pub(super) scan_all: bool,
-    /// Generations that must be exceeded before the node owns shards again, after the store was replaced or restored.
-    pub(super) store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
     /// Time at which the stop began.
     pub(super) stopping_since: Time,
     /// The node counts as started. Once true, this never changes.
@@ -78,6 +73,13 @@ pub(super) struct OwnNode {
     pub(super) cordoned: bool,
 }
 
+/// Keys that a list or a watch reported as deleted, and the time of the next read of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct AbsentKeys {
+    pub(super) keys: BTreeSet<Key>,
+    pub(super) not_before: Time,
+}
+
 impl Ctx {
     pub(super) fn new(config: Arc<NodeConfig>) -> Self {
         let view = View::new(config.rules);
@@ -89,15 +91,12 @@ impl Ctx {
             own: None,
             timers: Timers::default(),
             requests: OutstandingRequests::default(),
-            ops: 0,
             nonces: 0,
             out: Vec::new(),
             changed: ChangedKeys::default(),
-            absent: BTreeSet::new(),
-            absent_not_before: Time::ZERO,
+            absent: AbsentKeys::default(),
             from_watch: false,
             scan_all: false,
-            store_replaced: None,
             stopping_since: Time::ZERO,
             started: false,
             longest: Duration::ZERO,
@@ -118,7 +117,7 @@ impl Ctx {
 
     /// Returns a time after `wait` from now, extended by up to a quarter so that nodes do not act simultaneously.
     pub(super) fn later(&self, wait: Duration) -> Time {
-        let jitter = crate::hash::mix(self.config.entropy as u64 ^ self.ops) % 256;
+        let jitter = crate::hash::mix(self.config.entropy as u64 ^ self.requests.made()) % 256;
         self.now + wait + wait * u32::try_from(jitter).unwrap_or(0) / 1024
     }
 
@@ -162,7 +161,7 @@ impl Ctx {
     pub(super) fn may_own(&self) -> bool {
         matches!(self.life, Life::Running | Life::Stopping)
             && self.lease_phase().is_some_and(LeasePhase::may_own)
-            && self.store_replaced.is_none()
+            && self.progress.store_replaced.is_none()
             && !self.has_resigned()
     }
 
@@ -174,9 +173,7 @@ impl Ctx {
         request: Request,
         pending: Pending,
     ) -> OpId {
-        self.ops += 1;
-        let op = OpId(self.ops);
-        self.requests.push(op, pending);
+        let op = self.requests.push(pending);
         self.out.push(Action::Store {
             op,
             connection,
@@ -240,7 +237,7 @@ impl Ctx {
             && let Some(known) = self.view.version(key)
         {
             if known != found.version {
-                self.absent.insert(key.clone());
+                self.absent.keys.insert(key.clone());
             }
             return;
         }
@@ -250,7 +247,7 @@ impl Ctx {
             self.learned(key);
         } else if contradicts {
             // One of the two values belongs to a lost history of the store. Only a read of the key shows which.
-            self.absent.insert(key.clone());
+            self.absent.keys.insert(key.clone());
         } else if self.view.is_missing(key) && !self.is_being_read(key) {
             // Probably a late message about a deleted key. A write that was in progress may also have created the key again.
             self.read(key.clone());
@@ -269,8 +266,8 @@ impl Ctx {
     }
 
     fn learned(&mut self, key: &Key) {
-        if !self.absent.is_empty() {
-            self.absent.remove(key);
+        if !self.absent.keys.is_empty() {
+            self.absent.keys.remove(key);
         }
         self.changed.insert(key.clone());
     }
@@ -364,14 +361,14 @@ impl Ctx {
 
     /// Reads keys that a list or a watch reported as deleted: only a read of the key itself is believed.
     pub(super) fn ask_about_absent(&mut self) {
-        if self.absent.is_empty() || self.now < self.absent_not_before {
+        if self.absent.keys.is_empty() || self.now < self.absent.not_before {
             return;
         }
-        for key in std::mem::take(&mut self.absent) {
+        for key in std::mem::take(&mut self.absent.keys) {
             let asked = self.is_being_read(&key);
             if asked {
                 // The read in progress may predate the report. The key is read again after its reply.
-                self.absent.insert(key);
+                self.absent.keys.insert(key);
             } else if !self.view.is_missing(&key) {
                 self.read(key);
             }
@@ -408,7 +405,7 @@ impl Ctx {
             match found {
                 Some(found) => self.learn(&key, found),
                 None => {
-                    self.absent.insert(key);
+                    self.absent.keys.insert(key);
                 }
             }
         }

@@ -4,13 +4,12 @@
 //! the leader's session has ended or the leader has resigned. The new term exceeds every term that any record names. A node that loses
 //! leadership stops planning and nothing else: plans are advice, and only the records decide ownership.
 
-use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Unknown};
+use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
@@ -20,6 +19,7 @@ use super::membership::Membership;
 use super::plan_writer::Planning;
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
+use super::{Life, session_end};
 
 /// Leadership state of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ enum Leadership {
 impl Leader {
     /// Returns `true` if this node leads now, by the record and by its own clock.
     pub(super) fn leads(&self, cx: &Ctx) -> bool {
-        self.planning.is_some() && cx.holds_leadership() && cx.may_lead()
+        self.planning.is_some() && holds_leadership(cx) && may_lead(cx)
     }
 
     /// Starts or stops leading, as the records require. Schedules an election if leadership is available.
@@ -50,13 +50,13 @@ impl Leader {
             let term = record.term;
             self.highest.term = self.highest.term.max(term);
         }
-        if !cx.holds_leadership() || !cx.may_lead() {
+        if !holds_leadership(cx) || !may_lead(cx) {
             self.stop_leading(cx);
         }
-        if !cx.may_lead() || !cx.view.has_coordinated() {
+        if !may_lead(cx) || !cx.view.has_coordinated() {
             return;
         }
-        if cx.holds_leadership() {
+        if holds_leadership(cx) {
             return self.start_leading(cx);
         }
         if let Leadership::Open { .. } = self.leadership(cx) {
@@ -103,9 +103,9 @@ impl Leader {
 
     /// Tries to acquire leadership, if it is still available.
     pub(super) fn try_become_leader(&mut self, cx: &mut Ctx) {
-        if !cx.may_lead()
+        if !may_lead(cx)
             || !cx.view.has_coordinated()
-            || cx.holds_leadership()
+            || holds_leadership(cx)
             || cx.is_writing(&WritePurpose::Lead)
         {
             return;
@@ -183,7 +183,7 @@ impl Leader {
 
     /// Resigns leadership by a write, not by a delete, so that a standby takes over at once.
     pub(super) fn resign_leadership(&mut self, cx: &mut Ctx) {
-        if !cx.holds_leadership() {
+        if !holds_leadership(cx) {
             return;
         }
         if let Some(seen) = cx.view.leader.seen(&()).cloned() {
@@ -198,4 +198,25 @@ impl Leader {
     pub(super) fn note_plan(&mut self, plan: PlanId) {
         self.highest = self.highest.max(plan);
     }
+}
+
+/// Returns `true` if there is a leader, as far as this node knows.
+pub(super) fn is_led(cx: &Ctx) -> bool {
+    cx.view
+        .leader
+        .get(&())
+        .is_some_and(|l| !l.resigned && !cx.ended(l.session))
+}
+
+pub(super) fn holds_leadership(cx: &Ctx) -> bool {
+    let me = cx.session();
+    cx.view
+        .leader
+        .get(&())
+        .is_some_and(|l| Some(l.session) == me && !l.resigned)
+}
+
+pub(super) fn may_lead(cx: &Ctx) -> bool {
+    let candidate = matches!(cx.config.role, Role::Node | Role::Planner);
+    candidate && matches!(cx.life, Life::Running) && cx.may_own()
 }

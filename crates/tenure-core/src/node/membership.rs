@@ -4,7 +4,6 @@
 //! the session's own renewal. In addition, a node counts only time in which it was awake and its own renewals succeeded. Otherwise the
 //! first node to wake after an outage would end all other sessions (P5).
 
-use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::view::KeyState;
 use super::context::Ctx;
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Timekeeper};
+use super::{Life, Timekeeper, session_end};
 
 /// Node that takes part in a keyspace and is not about to leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -66,6 +66,7 @@ use assignment::Assignment;
 use context::Ctx;
 use election::Leader;
 use membership::Membership;
+use outstanding_requests::OutstandingRequests;
 use record_recovery::Recovery;
 use renewal::{Session, SessionChange};
 use shards::Shards;
@@ -195,7 +196,8 @@ impl Node {
     /// every other number it finds the counters in the hash of the node.
     pub fn counting_from(config: Arc<NodeConfig>, from: Counters) -> Self {
         let mut node = Self::new(config);
-        (node.ctx.ops, node.ctx.nonces) = (from.ops, from.nonces);
+        node.ctx.requests = OutstandingRequests::counting_from(from.ops);
+        node.ctx.nonces = from.nonces;
         node.shards.activation_count = from.runs;
         node
     }
@@ -290,7 +292,7 @@ impl Node {
                 if matches!(cx.life, Life::Stopping) {
                     // The limit of the stop: the node ends although some work or records are not in order.
                     self.shards.cut_all(cx, Reason::NodeStopping);
-                    cx.stopped();
+                    shutdown::stopped(cx);
                 }
             }
         }
@@ -315,8 +317,8 @@ impl Node {
         if matches!(self.ctx.life, Life::Stopping) {
             match shutdown::stop_state(&self.ctx, &self.shards, &self.session) {
                 StopState::Waiting => {}
-                StopState::Finished => self.ctx.stopped(),
-                StopState::Resign => self.ctx.resign_session(),
+                StopState::Finished => shutdown::stopped(&mut self.ctx),
+                StopState::Resign => shutdown::resign_session(&mut self.ctx),
             }
         }
     }
@@ -360,7 +362,7 @@ impl Node {
 
     fn on_shard_record(&mut self, id: &ShardId) {
         let (cx, members, assignment) = (&mut self.ctx, &self.membership, &mut self.assignment);
-        cx.restore_later(id);
+        record_recovery::restore_later(cx, id);
         if let Some(record) = cx.view.shards.seen(id).map(|seen| Arc::clone(&seen.record)) {
             self.recovery.note_epoch(id, record.epoch);
             self.leader.note_plan(record.plan);
@@ -499,7 +501,7 @@ impl Node {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.ctx.resign_session();
+        shutdown::resign_session(&mut self.ctx);
         self.ctx.life = Life::Over;
         self.startup.boot = Boot::default();
         self.ctx.out.push(Action::Refused(refusal));
@@ -537,13 +539,13 @@ impl Node {
     /// Closes everything, forgets all records, and waits for raised generations: the store was replaced or restored.
     fn on_store_replaced(&mut self, problem: String) {
         let cx = &mut self.ctx;
-        if cx.store_replaced.is_some() {
+        if cx.progress.store_replaced.is_some() {
             return;
         }
         cx.note(NodeEvent::StoreReplaced { problem });
         let keyspaces = cx.view.keyspaces.iter();
         let generations = keyspaces.map(|(name, k)| (name.clone(), k.record.generation));
-        cx.store_replaced = Some(generations.collect());
+        cx.progress.store_replaced = Some(generations.collect());
         self.shards.cut_all(cx, Reason::StoreReplaced);
         self.leader.stop_leading(cx);
         cx.own = None;
@@ -720,7 +722,7 @@ impl Node {
             WritePurpose::Lead => self.leader.on_election_settled(cx, members, outcome),
             WritePurpose::Plan(id) => self.leader.on_planned(cx, &id, outcome),
             WritePurpose::OwnRecord => {
-                cx.on_own_record_settled(matches!(outcome, WriteOutcome::Failed { .. }));
+                rejoin::on_own_record_settled(cx, matches!(outcome, WriteOutcome::Failed { .. }));
             }
             WritePurpose::Unimportant => {}
         }

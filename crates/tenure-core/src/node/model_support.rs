@@ -57,8 +57,8 @@ pub(super) fn essence(of: &Node) -> Node {
         }
     };
     forget(
-        &mut node.ctx.absent_not_before,
-        now >= of.ctx.absent_not_before,
+        &mut node.ctx.absent.not_before,
+        now >= of.ctx.absent.not_before,
     );
     forget(
         &mut node.session.resign_not_before,

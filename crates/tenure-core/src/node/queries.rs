@@ -1,29 +1,24 @@
 //! Queries of known records, shared by several parts.
 
-use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::keys::Key;
-use crate::machine::Expect;
 use crate::members;
 use crate::members::UnservedReason;
-use crate::ownership::Transition;
 use crate::plan::{Live, NodeState};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, KeyspaceKind, Move, NodeMode, NodeRecord, Ownership, Role, SessionRecord,
-    ShardRecord,
+    AssignedBy, Damage, KeyspaceKind, Move, Ownership, SessionRecord, ShardRecord,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
-use crate::view::{KeyState, Versioned};
+use crate::view::{KeyState, Versioned, View};
 
 use super::Life;
 use super::context::Ctx;
-use super::timers::Timer;
 
 impl Ctx {
     /// Returns `true` if a session is proven to be over. Once true, this never changes.
@@ -53,25 +48,6 @@ impl Ctx {
         matches!(self.life, Life::Stopping)
     }
 
-    /// Returns `true` if the mode of this node is `active`, or if the node's record is not known.
-    pub(super) fn is_active(&self) -> bool {
-        let me = self.view.nodes.get(&self.config.name);
-        me.is_none_or(|node| node.mode == NodeMode::Active)
-    }
-
-    /// Returns `true` if the leader plans for a keyspace and this node only simulates it, as a shadow node.
-    pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.config.role == Role::Shadow && self.view.is_coordinated(keyspace)
-    }
-
-    /// Returns `true` if there is a leader, as far as this node knows.
-    pub(super) fn is_led(&self) -> bool {
-        self.view
-            .leader
-            .get(&())
-            .is_some_and(|l| !l.resigned && !self.ended(l.session))
-    }
-
     pub(super) fn longest_ttl(&self) -> Duration {
         let cluster = self
             .view
@@ -99,73 +75,10 @@ impl Ctx {
         members::unserved(&seen.record, |session| self.ended(session), blocked)
     }
 
-    /// Returns the time from which an unowned shard may be claimed without an assignment by the leader.
-    pub(super) fn fallback_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
-        let ended = record
-            .owner()
-            .and_then(|o| self.view.sessions.seen(&o.session));
-        let free_since = ended.map_or(since, |seen| since.max(seen.since));
-        free_since + self.fallback_wait()
-    }
-
-    /// Returns the time for which an unowned shard is left to the leader.
-    pub(super) fn fallback_wait(&self) -> Duration {
-        self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
-    }
-
-    pub(super) fn is_unplanned(&self, id: &ShardId) -> bool {
-        let mine = self.config.keyspaces.contains_key(&id.keyspace);
-        let record = self.view.shards.get(id);
-        mine && self.view.is_coordinated(&id.keyspace)
-            && record.is_some_and(|record| {
-                record.ownership == Ownership::FREE
-                    && record.assigned.is_none()
-                    && record.quarantine.is_none()
-            })
-    }
-
-    /// Returns the time from which a record that has been missing since `since` may be restored.
-    pub(super) fn restore_at(&self, since: Time) -> Time {
-        if self.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
-            return since;
-        }
-        since + self.config.timing.proof_of(self.longest_ttl())
-    }
-
-    /// Returns every session that may be serving a shard: all that are not proven to have ended.
-    pub(super) fn possible_owners(&self) -> Vec<SessionId> {
-        let cells = self.view.sessions.cells();
-        let possible = cells.filter(|(id, cell)| match cell {
-            KeyState::Present(seen) => {
-                self.view.may_own_shards(**id, &seen.record) && !self.ended(**id)
-            }
-            KeyState::Damaged { .. } => true,
-            KeyState::Missing { since } => self.now < self.restore_at(*since),
-        });
-        possible.map(|(id, _)| *id).collect()
-    }
-
-    /// Returns the disclaimer that this node can write for a restored shard, if any.
-    pub(super) fn disclaimer(&self, witnesses: &[SessionId]) -> Option<Transition> {
-        let me = self.session()?;
-        // A process that owns nothing disclaims only for its own session, and only if that session is listed. Its record may have been
-        // taken for that of a node.
-        let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
-        let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
-        Some(Transition::DisclaimOwnership { session })
-    }
-
-    pub(super) fn own_record(&self) -> Option<(NodeRecord, Expect)> {
-        let me = self.my_session()?.id;
-        let seen = self.view.nodes.seen(&self.config.name)?;
-        let expect = Expect::Version(seen.version.clone());
-        (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
-    }
-
     /// Returns the shard's record and the minimum generation if both the shard's and the keyspace's records are readable; otherwise the
     /// reason.
     pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
-        if self.store_replaced.is_some() {
+        if self.progress.store_replaced.is_some() {
             return Err(Reason::StoreReplaced);
         }
         let floor = match self.view.keyspaces.cell(&id.keyspace) {
@@ -233,50 +146,6 @@ impl Ctx {
         let granted = record.and_then(|s| s.leased).unwrap_or_default();
         let longest = granted.max(self.longest_ttl());
         longest + longest / 5 + Duration::from_secs(1)
-    }
-
-    pub(super) fn holds_leadership(&self) -> bool {
-        let me = self.session();
-        self.view
-            .leader
-            .get(&())
-            .is_some_and(|l| Some(l.session) == me && !l.resigned)
-    }
-
-    pub(super) fn may_lead(&self) -> bool {
-        let candidate = matches!(self.config.role, Role::Node | Role::Planner);
-        candidate && matches!(self.life, Life::Running) && self.may_own()
-    }
-
-    /// Schedules the restore of a shard record that has become unreadable.
-    pub(super) fn restore_later(&mut self, id: &ShardId) {
-        if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
-            let at = self.restore_at(*since);
-            self.timers.set_sooner(Timer::Restore, at);
-        }
-    }
-
-    /// Returns the time since which a shard record is lost, the time from which it may be replaced, and the value to replace.
-    pub(super) fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
-        let rules = self.config.rules;
-        match cell {
-            KeyState::Damaged {
-                damage: damage @ Damage::Corrupt(_),
-                since,
-                version,
-            } => {
-                let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
-                let at = match at_once && !damage.is_placeholder() {
-                    true => *since,
-                    false => self.restore_at(*since),
-                };
-                Some((*since, at, Expect::Version(version.clone())))
-            }
-            KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
-                Some((*since, self.restore_at(*since), Expect::Absent))
-            }
-            _ => None,
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::ids::ShardId;
-use crate::record::{NodeMode, Role};
+use crate::record::{NodeMode, Ownership, Role};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
@@ -41,7 +41,7 @@ impl Startup {
             // A node that takes no shards waits for none.
             Role::Node if cx.own_node.mode == NodeMode::Active => {
                 let all = cx.view.shards.iter().map(|(id, _)| id);
-                all.filter(|id| cx.is_unplanned(id)).cloned().collect()
+                all.filter(|id| is_unplanned(cx, id)).cloned().collect()
             }
             Role::Node | Role::Shadow | Role::Planner | Role::Router => BTreeSet::new(),
         };
@@ -70,7 +70,7 @@ impl Startup {
     /// The node checks one shard at a time. With many shards, a check of all of them at every step would take quadratic time.
     fn is_ready(&self, cx: &Ctx, shards: &Shards, initial: &mut StartupWait) -> bool {
         while let Some(first) = initial.unplanned.first() {
-            if cx.now < initial.until && cx.is_unplanned(first) {
+            if cx.now < initial.until && is_unplanned(cx, first) {
                 return false;
             }
             initial.unplanned.pop_first();
@@ -100,4 +100,15 @@ impl Startup {
         cx.note(NodeEvent::StartedWith { loaded, failed });
         cx.out.push(Action::Started);
     }
+}
+
+pub(super) fn is_unplanned(cx: &Ctx, id: &ShardId) -> bool {
+    let mine = cx.config.keyspaces.contains_key(&id.keyspace);
+    let record = cx.view.shards.get(id);
+    mine && cx.view.is_coordinated(&id.keyspace)
+        && record.is_some_and(|record| {
+            record.ownership == Ownership::FREE
+                && record.assigned.is_none()
+                && record.quarantine.is_none()
+        })
 }

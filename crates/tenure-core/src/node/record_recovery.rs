@@ -15,17 +15,17 @@
 //! Generations are drawn by compare-and-swap from the cluster's record, which thereby lists all keyspaces. A listed keyspace without a
 //! record was lost; a keyspace that is not listed is new.
 
-use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::ownership::restored;
+use crate::ownership::{Transition, restored};
 use crate::reason::Reason;
 use crate::record::{
-    ClusterRecord, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role, Unknown,
+    ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
+    ShardRecord, Unknown,
 };
 use crate::rules::Mutant;
 use crate::telemetry::{NodeEvent, ShardStep};
@@ -36,7 +36,7 @@ use super::context::Ctx;
 use super::queries::is_of;
 use super::store_requests::{Pending, WriteOutcome, WritePurpose};
 use super::timers::Timer;
-use super::{KeyspaceConfig, Life};
+use super::{KeyspaceConfig, Life, session_end};
 
 /// State of the recovery of lost records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ impl Recovery {
             Key::Node(_) => self.restore_node_record(cx),
             Key::Cluster => self.restore_cluster_record(cx),
             Key::Shard(_) => cx.timers.set_sooner(Timer::Restore, cx.now),
-            _ => cx.timers.set_sooner(Timer::Restore, cx.restore_at(cx.now)),
+            _ => cx.timers.set_sooner(Timer::Restore, restore_at(cx, cx.now)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Recovery {
             }
             match cx.view.keyspaces.cell(&name) {
                 Some(KeyState::Missing { since }) => {
-                    let (since, at) = (*since, cx.restore_at(*since));
+                    let (since, at) = (*since, restore_at(cx, *since));
                     if cx.now < at {
                         cx.timers.set_sooner(Timer::Restore, at);
                     } else if !cx.has_read_since(at) {
@@ -266,7 +266,7 @@ impl Recovery {
         let (mut due, mut last, mut wake) = (Vec::new(), Time::ZERO, Time::NEVER);
         for (id, cell) in cx.view.shards.cells() {
             if id.keyspace == *name
-                && let Some((since, at, expect)) = cx.lost(cell)
+                && let Some((since, at, expect)) = lost(cx, cell)
                 && cx.view.belongs(id)
             {
                 if cx.now >= at {
@@ -284,7 +284,7 @@ impl Recovery {
             self.drawn.remove(name);
             return;
         }
-        if !cx.has_read_since(cx.restore_at(last).min(cx.now)) {
+        if !cx.has_read_since(restore_at(cx, last).min(cx.now)) {
             return;
         }
         let Some(generation) =
@@ -296,7 +296,7 @@ impl Recovery {
         let rules = cx.config.rules;
         let witnesses = match rules.broken_by(Mutant::CorruptWithoutWitnesses) {
             true => Vec::new(),
-            false => cx.possible_owners(),
+            false => possible_owners(cx),
         };
         for (id, expect) in due {
             let purpose = WritePurpose::Restore;
@@ -461,5 +461,65 @@ impl Recovery {
             );
         }
         cx.put(key, expect, Record::Shard(Arc::new(record)), purpose);
+    }
+}
+
+/// Returns the time from which a record that has been missing since `since` may be restored.
+pub(super) fn restore_at(cx: &Ctx, since: Time) -> Time {
+    if cx.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
+        return since;
+    }
+    since + cx.config.timing.proof_of(cx.longest_ttl())
+}
+
+/// Returns every session that may be serving a shard: all that are not proven to have ended.
+pub(super) fn possible_owners(cx: &Ctx) -> Vec<SessionId> {
+    let cells = cx.view.sessions.cells();
+    let possible = cells.filter(|(id, cell)| match cell {
+        KeyState::Present(seen) => cx.view.may_own_shards(**id, &seen.record) && !cx.ended(**id),
+        KeyState::Damaged { .. } => true,
+        KeyState::Missing { since } => cx.now < restore_at(cx, *since),
+    });
+    possible.map(|(id, _)| *id).collect()
+}
+
+/// Returns the disclaimer that this node can write for a restored shard, if any.
+pub(super) fn disclaimer(cx: &Ctx, witnesses: &[SessionId]) -> Option<Transition> {
+    let me = cx.session()?;
+    // A process that owns nothing disclaims only for its own session, and only if that session is listed. Its record may have been
+    // taken for that of a node.
+    let speaks = |of: SessionId| cx.config.role == Role::Node && cx.ended(of);
+    let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
+    Some(Transition::DisclaimOwnership { session })
+}
+
+/// Schedules the restore of a shard record that has become unreadable.
+pub(super) fn restore_later(cx: &mut Ctx, id: &ShardId) {
+    if let Some(KeyState::Damaged { since, .. }) = cx.view.shards.cell(id) {
+        let at = restore_at(cx, *since);
+        cx.timers.set_sooner(Timer::Restore, at);
+    }
+}
+
+/// Returns the time since which a shard record is lost, the time from which it may be replaced, and the value to replace.
+pub(super) fn lost(cx: &Ctx, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
+    let rules = cx.config.rules;
+    match cell {
+        KeyState::Damaged {
+            damage: damage @ Damage::Corrupt(_),
+            since,
+            version,
+        } => {
+            let at_once = rules.broken_by(Mutant::CorruptWithoutWitnesses);
+            let at = match at_once && !damage.is_placeholder() {
+                true => *since,
+                false => restore_at(cx, *since),
+            };
+            Some((*since, at, Expect::Version(version.clone())))
+        }
+        KeyState::Missing { since } if rules.broken_by(Mutant::RestoreIfAbsent) => {
+            Some((*since, restore_at(cx, *since), Expect::Absent))
+        }
+        _ => None,
     }
 }

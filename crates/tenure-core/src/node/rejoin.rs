@@ -10,7 +10,6 @@
 //! later. Until then its record is marked as *unsure*. The life of an unsure node does not prove to others that any node lived at its
 //! start.
 
-use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use super::shards::Shards;
 use super::startup::Startup;
 use super::store_requests::WritePurpose;
 use super::timers::Timer;
-use super::{Life, Timekeeper};
+use super::{Life, Timekeeper, session_end};
 
 /// Time after the end of a node's session at which the record of an ephemeral node is removed.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -333,10 +332,10 @@ impl Startup {
         if !matches!(cx.life, Life::Running) || cx.config.role != Role::Node {
             return;
         }
-        let Some((record, expect)) = cx.own_record() else {
+        let Some((record, expect)) = own_record(cx) else {
             return;
         };
-        if !record.unsure || cx.is_writing_own_record() {
+        if !record.unsure || is_writing_own_record(cx) {
             return;
         }
         match self.others(cx) {
@@ -361,43 +360,41 @@ impl Startup {
             boot: boot.max(record.boot),
             ..record
         };
-        cx.put_own_record(expect, new);
+        put_own_record(cx, expect, new);
     }
 }
 
-impl Ctx {
-    /// Schedules the next check after a write of [`WritePurpose::OwnRecord`]. The view shows what is left to do, whatever the outcome.
-    pub(super) fn on_own_record_settled(&mut self, failed: bool) {
-        let at = match failed {
-            true => self.later(self.config.timing.renew_retry_interval),
-            false => self.now,
-        };
-        self.timers.set_sooner(Timer::OwnRecord, at);
-    }
+/// Schedules the next check after a write of [`WritePurpose::OwnRecord`]. The view shows what is left to do, whatever the outcome.
+pub(super) fn on_own_record_settled(cx: &mut Ctx, failed: bool) {
+    let at = match failed {
+        true => cx.later(cx.config.timing.renew_retry_interval),
+        false => cx.now,
+    };
+    cx.timers.set_sooner(Timer::OwnRecord, at);
+}
 
-    /// Removes the records of ephemeral nodes that ended long ago, unless an operator has set something there.
-    pub(super) fn sweep_nodes(&mut self) {
-        let gone: Vec<_> = self
-            .view
-            .nodes
-            .iter()
-            .filter(|(name, seen)| {
-                let record = &seen.record;
-                let ended = self.view.sessions.seen(&record.session);
-                let long = ended.is_some_and(|s| {
-                    self.ended(record.session) && self.now >= s.since.max(seen.since) + KEPT
-                });
-                record.ephemeral
-                    && !record.cordoned
-                    && !record.mode.is_by_operator()
-                    && **name != self.config.name
-                    && long
-            })
-            .map(|(name, seen)| (Key::Node(name.clone()), seen.version.clone()))
-            .collect();
-        for (key, version) in gone {
-            self.delete(key, version);
-        }
+/// Removes the records of ephemeral nodes that ended long ago, unless an operator has set something there.
+pub(super) fn sweep_nodes(cx: &mut Ctx) {
+    let gone: Vec<_> = cx
+        .view
+        .nodes
+        .iter()
+        .filter(|(name, seen)| {
+            let record = &seen.record;
+            let ended = cx.view.sessions.seen(&record.session);
+            let long = ended.is_some_and(|s| {
+                cx.ended(record.session) && cx.now >= s.since.max(seen.since) + KEPT
+            });
+            record.ephemeral
+                && !record.cordoned
+                && !record.mode.is_by_operator()
+                && **name != cx.config.name
+                && long
+        })
+        .map(|(name, seen)| (Key::Node(name.clone()), seen.version.clone()))
+        .collect();
+    for (key, version) in gone {
+        cx.delete(key, version);
     }
 }
 
@@ -417,25 +414,22 @@ impl Shards {
     }
 }
 
-impl Ctx {
-    fn put_own_record(&mut self, expect: Expect, record: NodeRecord) {
-        let key = Key::Node(self.config.name.clone());
-        self.put(
-            key,
-            expect,
-            Record::Node(Arc::new(record)),
-            WritePurpose::OwnRecord,
-        );
-    }
-
-    fn is_writing_own_record(&self) -> bool {
-        self.is_writing(&WritePurpose::OwnRecord)
-    }
+fn put_own_record(cx: &mut Ctx, expect: Expect, record: NodeRecord) {
+    let key = Key::Node(cx.config.name.clone());
+    cx.put(
+        key,
+        expect,
+        Record::Node(Arc::new(record)),
+        WritePurpose::OwnRecord,
+    );
 }
 
-/// Reports that a draining node is drained. Returns `true` if an operator has asked this node to stop.
+fn is_writing_own_record(cx: &Ctx) -> bool {
+    cx.is_writing(&WritePurpose::OwnRecord)
+}
+
 pub(super) fn apply_own_record(cx: &mut Ctx, shards: &Shards) -> bool {
-    let Some((record, expect)) = cx.own_record() else {
+    let Some((record, expect)) = own_record(cx) else {
         return false;
     };
     let running = matches!(cx.life, Life::Running);
@@ -448,7 +442,7 @@ pub(super) fn apply_own_record(cx: &mut Ctx, shards: &Shards) -> bool {
     let done = record.mode == NodeMode::Draining
         && running
         && cx.may_own()
-        && !cx.is_writing_own_record()
+        && !is_writing_own_record(cx)
         && shards.has_nothing(cx, record.session);
     if done {
         let new = NodeRecord {
@@ -456,7 +450,14 @@ pub(super) fn apply_own_record(cx: &mut Ctx, shards: &Shards) -> bool {
             mode: NodeMode::drained(NodeMode::BY_OPERATOR),
             ..record
         };
-        cx.put_own_record(expect, new);
+        put_own_record(cx, expect, new);
     }
     false
+}
+
+pub(super) fn own_record(cx: &Ctx) -> Option<(NodeRecord, Expect)> {
+    let me = cx.my_session()?.id;
+    let seen = cx.view.nodes.seen(&cx.config.name)?;
+    let expect = Expect::Version(seen.version.clone());
+    (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
 }

@@ -1,6 +1,5 @@
 //! The node's own session: its renewals, and the consequences of failed renewals.
 
-use crate::node::unserved;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::context::Ctx;
 use super::shards::Shards;
 use super::store_requests::Pending;
 use super::timers::Timer;
-use super::{Life, Timekeeper};
+use super::{Life, Timekeeper, shutdown, sync, unserved};
 
 /// Session that this node has created or is creating.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -230,7 +229,7 @@ impl Session {
             },
         );
         if cx.config.rules.broken_by(Mutant::RenewPerShard) {
-            cx.renew_every_shard();
+            sync::renew_every_shard(cx);
         }
     }
 
@@ -489,7 +488,9 @@ impl Session {
     pub(super) fn on_own_record(&self, cx: &mut Ctx) -> Option<SessionChange> {
         let id = cx.session()?;
         match cx.view.sessions.cell(&id) {
-            Some(KeyState::Present(seen)) if seen.record.ended.is_some() && !cx.is_resigning() => {
+            Some(KeyState::Present(seen))
+                if seen.record.ended.is_some() && !shutdown::is_resigning(cx) =>
+            {
                 Some(SessionChange::Over(Reason::SessionEnded))
             }
             Some(KeyState::Missing { .. }) => Some(SessionChange::Over(Reason::RecordMissing)),

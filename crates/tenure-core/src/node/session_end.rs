@@ -102,7 +102,7 @@ pub(super) fn check_expired(cx: &mut Ctx, id: SessionId) {
     }
     match cx.view.sessions.cell(&id) {
         None => {
-            cx.absent.insert(Key::Session(id));
+            cx.absent.keys.insert(Key::Session(id));
         }
         Some(KeyState::Missing { .. }) => {
             let purpose = WritePurpose::ExpireSession(id);

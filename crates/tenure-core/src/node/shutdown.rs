@@ -1,11 +1,9 @@
 //! Stop of a node, in this order: close gates, stop work, release shards, end the session.
 
-use crate::node::session_end;
 use crate::machine::Action;
 use crate::record::EndReason;
 use crate::rules::Mutant;
 
-use super::Life;
 use super::context::Ctx;
 use super::election::Leader;
 use super::renewal::Session;
@@ -13,35 +11,33 @@ use super::shards::Shards;
 use super::startup::{Boot, Startup};
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
+use super::{Life, session_end};
 
-impl Ctx {
-    /// Returns `true` while the write that ends the node's own session is in progress.
-    pub(super) fn is_resigning(&self) -> bool {
-        self.is_writing(&WritePurpose::Resign)
-    }
+/// Returns `true` while the write that ends the node's own session is in progress.
+pub(super) fn is_resigning(cx: &Ctx) -> bool {
+    cx.is_writing(&WritePurpose::Resign)
+}
 
-    /// Writes the end of the node's own session.
-    pub(super) fn resign_session(&mut self) {
-        let Some(id) = self.my_session().map(|h| h.id) else {
-            return;
-        };
-        session_end::end_session(self, id, EndReason::Resigned, WritePurpose::Resign);
-        if !matches!(self.life, Life::Stopping) {
-            self.own = None;
-            self.timers.clear(&Timer::Renew);
-            self.timers.clear(&Timer::Lease);
-        } else if let Some(holder) = &mut self.own {
-            holder.resigned = true;
-        }
-    }
-
-    pub(super) fn stopped(&mut self) {
-        self.life = Life::Over;
-        self.out.push(Action::Stopped);
+/// Writes the end of the node's own session.
+pub(super) fn resign_session(cx: &mut Ctx) {
+    let Some(id) = cx.my_session().map(|h| h.id) else {
+        return;
+    };
+    session_end::end_session(cx, id, EndReason::Resigned, WritePurpose::Resign);
+    if !matches!(cx.life, Life::Stopping) {
+        cx.own = None;
+        cx.timers.clear(&Timer::Renew);
+        cx.timers.clear(&Timer::Lease);
+    } else if let Some(holder) = &mut cx.own {
+        holder.resigned = true;
     }
 }
 
-/// State of a stop.
+pub(super) fn stopped(cx: &mut Ctx) {
+    cx.life = Life::Over;
+    cx.out.push(Action::Stopped);
+}
+
 pub(super) enum StopState {
     /// Shards are still being released, or the end of the session is being written.
     Waiting,
@@ -62,7 +58,7 @@ pub(super) fn stop_state(cx: &Ctx, shards: &Shards, session: &Session) -> StopSt
     let owns = cx.view.shards.iter().any(|(id, seen)| {
         seen.record.is_owned_by(own) && cx.config.keyspaces.contains_key(&id.keyspace)
     });
-    let waits = cx.is_resigning() || cx.now < session.resign_not_before;
+    let waits = is_resigning(cx) || cx.now < session.resign_not_before;
     match owns && cx.may_own() || waits {
         true => StopState::Waiting,
         false => StopState::Resign,
@@ -84,7 +80,7 @@ pub(super) fn on_resigned(cx: &mut Ctx, session: &mut Session, outcome: &WriteOu
         WriteOutcome::Lost if cx.my_session().is_some_and(|own| !cx.ended(own.id)) => {
             cx.scan_all = true
         }
-        _ => cx.stopped(),
+        _ => stopped(cx),
     }
 }
 
@@ -98,7 +94,7 @@ pub(super) fn begin(cx: &mut Ctx, startup: &mut Startup, leader: &mut Leader) {
             cx.stopping_since = cx.now;
             cx.timers.set(Timer::Stop, limit);
             if cx.broken_by(Mutant::EndBeforeRelease) {
-                cx.resign_session();
+                resign_session(cx);
             }
             cx.timers.set(Timer::Renew, cx.now);
             cx.scan_all = true;

@@ -4,8 +4,6 @@
 //! retried without limit. A start that can never succeed is refused with its reason. A node whose session ended while the node ran goes
 //! through the same steps.
 
-use crate::node::session_end;
-use crate::node::store_lease;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, Version};
@@ -25,7 +23,9 @@ use super::rejoin::{RegistrationStep, StartupPeers};
 use super::renewal::Session;
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
-use super::{KeyspaceConfig, Life, Timekeeper};
+use super::{
+    KeyspaceConfig, Life, Timekeeper, record_recovery, session_end, shutdown, store_lease,
+};
 
 /// Progress of a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -176,7 +176,7 @@ impl Startup {
             .unwrap_or_default();
         let ttl = cx.longest_ttl();
         match cx.view.cluster.cell(&()) {
-            None | Some(KeyState::Missing { .. }) if cx.store_replaced.is_some() => {
+            None | Some(KeyState::Missing { .. }) if cx.progress.store_replaced.is_some() => {
                 // The store has lost everything. Only an operator can decide how to continue.
                 self.relist_later(cx);
                 Ok(Next::Wait)
@@ -232,7 +232,7 @@ impl Startup {
                 Ok(Next::Wait)
             }
             Some(KeyState::Present(_)) => {
-                if cx.is_estranged() {
+                if is_estranged(cx) {
                     self.relist_later(cx);
                     return Ok(Next::Wait);
                 }
@@ -306,7 +306,7 @@ impl Startup {
         if !removed && !fresh {
             if cx.view.keyspaces.cell(name).is_none() {
                 // The record may have been created after the complete read. Only a read of the key itself proves that it is missing.
-                cx.absent.insert(key);
+                cx.absent.keys.insert(key);
                 return Next::At(cx.now + cx.config.timing.renew_interval);
             }
             if let Some(KeyState::Missing { since: noticed }) = cx.view.keyspaces.cell(name) {
@@ -353,7 +353,7 @@ impl Startup {
             let witnesses = if fresh {
                 Vec::new()
             } else {
-                cx.possible_owners()
+                record_recovery::possible_owners(cx)
             };
             for id in lost.into_keys() {
                 self.count_under_way(cx);
@@ -379,7 +379,7 @@ impl Startup {
     /// Returns the next wait before records that are lost since `since` may be restored. The first wait is the longest ttl plus clock
     /// drift. The second is a complete read that begins after it and contains every possible owner, also sessions that the watch missed.
     fn wait_to_restore(&mut self, cx: &mut Ctx, since: Time) -> Option<Next> {
-        let at = cx.restore_at(since);
+        let at = record_recovery::restore_at(cx, since);
         if cx.now < at {
             return Some(Next::At(at));
         }
@@ -503,7 +503,7 @@ impl Startup {
         let rules = cx.config.rules;
         if cx.own.is_some() {
             // Another process took the name between this node's read and write. The session of this node has no use.
-            cx.resign_session();
+            shutdown::resign_session(cx);
         }
         if rules.broken_by(Mutant::StealName) {
             self.count_under_way(cx);
@@ -567,7 +567,7 @@ impl Startup {
                     session_end::end_session(cx, session, EndReason::Missing, WritePurpose::Boot);
                     return Ok(Next::Wait);
                 }
-                cx.absent.insert(Key::Session(session));
+                cx.absent.keys.insert(Key::Session(session));
                 Ok(Next::At(now + cx.config.timing.renew_interval))
             }
         }
@@ -659,23 +659,21 @@ impl Startup {
     }
 }
 
-impl Ctx {
-    /// Returns `true` if a store that went back in time still lacks the raised generations that make it safe to continue.
-    fn is_estranged(&mut self) -> bool {
-        let Some(known) = &self.store_replaced else {
-            return false;
-        };
-        let raised = known.iter().all(|(name, generation)| {
-            self.view
-                .keyspaces
-                .get(name)
-                .is_some_and(|k| k.min_generation > *generation)
-        });
-        if raised {
-            self.store_replaced = None;
-        }
-        !raised
+/// Returns `true` if a store that went back in time still lacks the raised generations that make it safe to continue.
+fn is_estranged(cx: &mut Ctx) -> bool {
+    let Some(known) = &cx.progress.store_replaced else {
+        return false;
+    };
+    let raised = known.iter().all(|(name, generation)| {
+        cx.view
+            .keyspaces
+            .get(name)
+            .is_some_and(|k| k.min_generation > *generation)
+    });
+    if raised {
+        cx.progress.store_replaced = None;
     }
+    !raised
 }
 
 impl Session {

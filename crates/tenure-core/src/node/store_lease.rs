@@ -6,7 +6,6 @@
 //! not renewed for a whole ttl, so the session's gates have closed by themselves (P1). A manually revoked lease cannot be distinguished
 //! from an expired one: an operator who revokes a lease must know that the process is dead.
 
-use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::SessionId;
@@ -23,14 +22,14 @@ use super::context::Ctx;
 use super::renewal::{Session, SessionChange};
 use super::store_requests::{Pending, WriteOutcome, WritePurpose};
 use super::timers::Timer;
-use super::{Life, Timekeeper};
+use super::{Life, Timekeeper, session_end};
 
 /// Continues a start whose name is taken, where the store keeps the time. Returns the time of the next check, or `None` while the
 /// store is queried for the lease.
 pub(super) fn wait_for_lease(cx: &mut Ctx, session: SessionId, limit: Time) -> Option<Time> {
     let missing = cx.view.is_missing(&Key::Session(session));
     if cx.view.sessions.cell(&session).is_none() {
-        cx.absent.insert(Key::Session(session));
+        cx.absent.keys.insert(Key::Session(session));
         return Some(cx.now + cx.config.timing.renew_interval);
     }
     if !missing && cx.now < limit {

@@ -207,7 +207,7 @@ pub(super) fn on_read_back(
 
 /// Applies a read, begun when the key's mark was `mark`, that found no value.
 pub(super) fn learn_missing(cx: &mut Ctx, recovery: &mut Recovery, key: Key, mark: u64) {
-    cx.absent.remove(&key);
+    cx.absent.keys.remove(&key);
     if let Key::Session(id) = key
         && cx.session() != Some(id)
         && cx.view.sessions.get(&id).is_some_and(|s| s.is_proven_end())
@@ -279,9 +279,9 @@ pub(super) fn on_read(
         Reply::Got(None) => learn_missing(cx, recovery, key, mark),
         Reply::Failed(failure) => {
             cx.report_denied(&key, &failure);
-            cx.absent.insert(key);
-            cx.absent_not_before = cx.later(cx.config.timing.renew_retry_interval);
-            cx.timers.set(Timer::Absent, cx.absent_not_before);
+            cx.absent.keys.insert(key);
+            cx.absent.not_before = cx.later(cx.config.timing.renew_retry_interval);
+            cx.timers.set(Timer::Absent, cx.absent.not_before);
         }
         _ => {}
     }

@@ -1,8 +1,8 @@
 //! Complete reads, periodic checks of the watch, and removal of tombstones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{Revision, SessionId, ShardId, ShardName, Version};
+use crate::ids::{KeyspaceName, Revision, SessionId, ShardId, ShardName, Version};
 use crate::keys::Key;
 use crate::machine::{Connection, Found, Reply, Request, StoreListing};
 use crate::record::{KeyspaceKind, Role};
@@ -10,10 +10,10 @@ use crate::rules::Mutant;
 use crate::time::Time;
 use crate::view::KeyState;
 
-use super::Life;
 use super::context::Ctx;
 use super::store_requests::Pending;
 use super::timers::Timer;
+use super::{Life, rejoin};
 
 /// Number of the node's own last writes that are remembered. It exceeds the writes that can be in progress during a request for the store's
 /// revision.
@@ -34,6 +34,8 @@ pub(super) struct StoreProgress {
     /// Number of this node's own writes since then, which are not changes by others.
     pub(super) written: u64,
     pub(super) last_writes: Vec<u64>,
+    /// Generations that must be exceeded before the node owns shards again, after the store was replaced or restored.
+    pub(super) store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
     /// Another process has written since then.
     pub(super) others_wrote: bool,
 }
@@ -54,35 +56,30 @@ impl StoreProgress {
     }
 }
 
-impl Ctx {
-    /// Renews each owned shard by a separate write, as some other protocols do. Used only by [`Mutant::RenewPerShard`].
-    pub(super) fn renew_every_shard(&mut self) {
-        for (id, seen) in self
-            .view
-            .shards
-            .iter()
-            .map(|(id, s)| (id.clone(), s.clone()))
-            .collect::<Vec<_>>()
-        {
-            if self.session().is_some_and(|me| seen.record.is_owned_by(me)) {
-                let mut record = (*seen.record).clone();
-                record.head = record.head.next(self.nonce());
-                let record = crate::record::Record::Shard(std::sync::Arc::new(record));
-                let expect = crate::machine::Expect::Version(seen.version);
-                self.put(
-                    Key::Shard(id),
-                    expect,
-                    record,
-                    super::store_requests::WritePurpose::Unimportant,
-                );
-            }
+/// Renews each owned shard by a separate write, as some other protocols do. Used only by [`Mutant::RenewPerShard`].
+pub(super) fn renew_every_shard(cx: &mut Ctx) {
+    for (id, seen) in cx
+        .view
+        .shards
+        .iter()
+        .map(|(id, s)| (id.clone(), s.clone()))
+        .collect::<Vec<_>>()
+    {
+        if cx.session().is_some_and(|me| seen.record.is_owned_by(me)) {
+            let mut record = (*seen.record).clone();
+            record.head = record.head.next(cx.nonce());
+            let record = crate::record::Record::Shard(std::sync::Arc::new(record));
+            let expect = crate::machine::Expect::Version(seen.version);
+            cx.put(
+                Key::Shard(id),
+                expect,
+                record,
+                super::store_requests::WritePurpose::Unimportant,
+            );
         }
     }
 }
 
-/// Returns the reason why a complete read does not continue what this node has seen, if there is one.
-///
-/// The read is compared with the state known at the time of the request: an overtaken read is no sign of a restored store.
 pub(super) fn listing_problem(
     cx: &Ctx,
     listed: &StoreListing,
@@ -132,7 +129,7 @@ pub(super) fn apply_listing(
         }
     }
     // A list may be late. Only a read of the key itself proves that the key is missing.
-    cx.absent.extend(gone);
+    cx.absent.keys.extend(gone);
     cx.scan_all = true;
 }
 
@@ -206,5 +203,5 @@ pub(super) fn sweep(cx: &mut Ctx) {
     for (id, version) in old {
         cx.delete(Key::Session(id), version);
     }
-    cx.sweep_nodes();
+    rejoin::sweep_nodes(cx);
 }

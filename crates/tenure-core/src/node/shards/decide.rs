@@ -1,6 +1,5 @@
 //! Next step of a shard, derived only from its record, the lease and its local phase.
 
-use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, ShardId};
@@ -8,6 +7,7 @@ use crate::machine::Close;
 use crate::node::assignment::Assignment;
 use crate::node::context::Ctx;
 use crate::node::membership::Membership;
+use crate::node::{assignment, record_recovery, session_end};
 use crate::ownership::Transition;
 use crate::reason::Reason;
 use crate::record::{Ownership, Role, ShardRecord};
@@ -270,7 +270,7 @@ impl Shards {
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = cx.disclaimer(awaiting_disclaimers)
+            && let Some(change) = record_recovery::disclaimer(cx, awaiting_disclaimers)
         {
             return Decision::Write(change);
         }
@@ -287,7 +287,7 @@ impl Shards {
             return Decision::Nothing;
         }
         if !wanted && !live_owner && cx.view.is_coordinated(&id.keyspace) && !cx.is_leaving() {
-            let at = cx.fallback_claim_at(&record, since);
+            let at = assignment::fallback_claim_at(cx, &record, since);
             if at > cx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);
             }
@@ -295,7 +295,7 @@ impl Shards {
         if !wanted {
             return Decision::Nothing;
         }
-        if live_owner && cx.simulates_plan(&id.keyspace) {
+        if live_owner && assignment::simulates_plan(cx, &id.keyspace) {
             return Decision::WouldDo(ShardStep::MoveStarted, Reason::Planned);
         }
         if live_owner && !cx.config.rules.broken_by(Mutant::TakeoverWithoutProof) {

@@ -33,6 +33,7 @@ use crate::node::assignment::Assignment;
 use crate::node::claim_retry::ClaimRetries;
 use crate::node::context::Ctx;
 use crate::node::membership::Membership;
+use crate::node::record_recovery;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ids::{Epoch, ShardId};
@@ -218,7 +219,7 @@ impl Shards {
         if let Ownership::Free {
             awaiting_disclaimers,
         } = &record.ownership
-            && let Some(change) = cx.disclaimer(awaiting_disclaimers)
+            && let Some(change) = record_recovery::disclaimer(cx, awaiting_disclaimers)
         {
             let not_before = self.slots.get(id).map_or(Time::ZERO, |s| s.not_before);
             match cx.now < not_before {

@@ -4,7 +4,6 @@
 //! based on. Cancel, seal, take and reclaim race through that version alone: the loser reads the record and follows it. Ages count from the
 //! time when this node first saw a value, never by another node's clock.
 
-use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
@@ -12,6 +11,7 @@ use crate::machine::Close;
 use crate::node::assignment::Assignment;
 use crate::node::context::Ctx;
 use crate::node::membership::Membership;
+use crate::node::{assignment, session_end};
 use crate::ownership::Transition;
 use crate::reason::Reason;
 use crate::record::{MovePhase, Owner, Ownership, ShardRecord};
@@ -279,7 +279,9 @@ impl Shards {
         owner_ended: bool,
     ) -> bool {
         let before_freeze = phase == MovePhase::Warming || owner_ended;
-        cx.is_leaving() || !cx.is_active() || before_freeze && membership.is_cordoned(cx, keyspace)
+        cx.is_leaving()
+            || !assignment::is_active(cx)
+            || before_freeze && membership.is_cordoned(cx, keyspace)
     }
 
     /// Decides about a shard that this node warms or catches up as the target of a move.

@@ -6,10 +6,10 @@
 use std::cmp::Ordering;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId};
-use crate::node::Life;
 use crate::node::assignment::{Assignment, KeyspaceAssignment};
 use crate::node::context::Ctx;
 use crate::node::membership::Membership;
+use crate::node::{Life, assignment};
 use crate::record::{Role, ShardRecord};
 use crate::time::Time;
 use crate::view::{KeyState, Versioned};
@@ -54,7 +54,7 @@ impl Shards {
             shards: self,
             owns: cx.may_own(),
             usual: matches!(cx.life, Life::Running) && cx.config.role == Role::Node,
-            keeps: cx.is_active(),
+            keeps: assignment::is_active(cx),
             waits: self.retries.is_waiting() || !self.leaving.is_empty(),
             keyspace: None,
             live: Vec::new(),
