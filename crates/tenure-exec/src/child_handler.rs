@@ -12,9 +12,9 @@ use tracing::{info, warn};
 
 use crate::backoff::{Backoff, STEADY};
 use crate::grant_file::{GrantFile, GrantFiles, GrantState};
-use crate::messages::{Ended, Limits, Start};
 use crate::process_tree::boot_now;
 use crate::watchdog_client::{Running, Supervisor};
+use crate::watchdog_protocol::{Ended, Limits, Start};
 
 /// Number of short-lived children in a row that is reported as a crash loop.
 const LOOP: u32 = 2;

@@ -14,8 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::helper::{HelperArgs, reaper_command};
-use crate::messages::{Ended, Limits, Order, Report, Start};
 use crate::process_tree::{self, boot_now};
+use crate::watchdog_protocol::{Ended, Limits, Order, Report, Start};
 
 /// Timers stand still while the machine is suspended, the clock does not: no sleep is longer than this without a look at it.
 const SLICE: Duration = Duration::from_millis(250);

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use crate::helper;
-use crate::messages::{Ended, Limits, Order, Report, Start};
 use crate::process_tree::{self, boot_now};
+use crate::watchdog_protocol::{Ended, Limits, Order, Report, Start};
 
 /// How long a watchdog may take to begin, and how long to wait before the next one is tried.
 const BIRTH: Duration = Duration::from_secs(10);

@@ -7,12 +7,12 @@ use tenure_core::record::{AssignedBy, PlanningSettings};
 use tenure_core::rules::{Mutant, Rules};
 
 use crate::clock::SEC;
+use crate::event_log::Trace;
 use crate::fault::{Cut, Fault, Outage, Target};
 use crate::generate_traffic;
 use crate::lease_tampering::Hand;
 use crate::run::run_plan;
 use crate::run_config::{Class, Family, RunConfig, nanos};
-use crate::trace::Trace;
 use crate::world::Under;
 
 /// Within how many seeds each must be seen.

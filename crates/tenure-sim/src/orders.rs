@@ -17,9 +17,9 @@ use tenure_core::settings::Settings;
 use crate::check::Violation;
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
+use crate::event_log::Trace;
 use crate::generate::checked;
 use crate::run_config::{RunConfig, nanos};
-use crate::trace::Trace;
 use crate::world::{Under, World};
 
 /// An order in which a shard changes hands.

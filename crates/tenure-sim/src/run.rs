@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::check::Violation;
 use crate::clock::SEC;
 use crate::coverage::Coverage;
+use crate::event_log::Trace;
 use crate::run_config::{Mask, RunConfig};
-use crate::trace::Trace;
 use crate::world::{self, Outcome, Under};
 
 /// How many seeds a thread takes at a time.

@@ -1,9 +1,9 @@
 //! Makes a failing run smaller: leaves out whatever it fails without.
 
 use crate::check::Violation;
+use crate::event_log::Trace;
 use crate::run::run_plan;
 use crate::run_config::{Mask, RunConfig};
-use crate::trace::Trace;
 use crate::world::Under;
 
 /// A failing run with as little in it as could be found.

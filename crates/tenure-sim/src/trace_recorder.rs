@@ -8,9 +8,9 @@ use tenure_core::trace_format::{FORMAT, TraceBegin, TraceLine, TraceStep};
 
 use crate::check::Violation;
 use crate::clock::{Clock, Instant};
+use crate::event_log::Trace;
 use crate::event_queue::Pid;
 use crate::run_config::{Family, RunConfig};
-use crate::trace::Trace;
 use crate::world::{Under, World, named};
 
 /// What every process of a run wrote down.

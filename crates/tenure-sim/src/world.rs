@@ -26,6 +26,7 @@ use crate::check::{Verdict, Violation};
 use crate::clients::{Clients, Traffic};
 use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
+use crate::event_log::Trace;
 use crate::event_queue::{Due, Pid, Queue};
 use crate::fault::Outage;
 use crate::leases::Leases;
@@ -34,7 +35,6 @@ use crate::rng::Rng;
 use crate::router::{RouterProcess, sessions_in};
 use crate::run_config::{AppMix, Family, NetMix, RunConfig, WatchMix, nanos};
 use crate::store::Store;
-use crate::trace::Trace;
 use crate::trace_recorder::Recording;
 
 /// The name of the only keyspace of a simulated cluster.

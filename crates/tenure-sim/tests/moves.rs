@@ -6,10 +6,10 @@ use std::time::Duration;
 use tenure_core::record::{AssignedBy, MovePhase};
 use tenure_core::settings::Settings;
 use tenure_sim::clock::SEC;
+use tenure_sim::event_log::Trace;
 use tenure_sim::phase_faults::{Ambush, At, Blow, Victim};
 use tenure_sim::run::run_plan;
 use tenure_sim::run_config::{Family, RunConfig};
-use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
 
 const PLACES: [At; 4] = [

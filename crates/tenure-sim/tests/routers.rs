@@ -8,10 +8,10 @@ use tenure_core::settings::Settings;
 use tenure_sim::clients::Traffic;
 use tenure_sim::clock::{MS, SEC};
 use tenure_sim::coverage::Coverage;
+use tenure_sim::event_log::Trace;
 use tenure_sim::fault::Fault;
 use tenure_sim::run::run_plan;
 use tenure_sim::run_config::{Class, RunConfig};
-use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
 
 fn run(plan: RunConfig) -> Coverage {

@@ -1,8 +1,8 @@
 //! Many seeds keep every promise, and each tells one story.
 
+use tenure_sim::event_log::Trace;
 use tenure_sim::run::{RunOptions, RunSummary, fingerprint, replay, run_plan, run_seeds};
 use tenure_sim::run_config::{Mask, RunConfig};
-use tenure_sim::trace::Trace;
 use tenure_sim::world::Under;
 
 /// How many seeds every test run tries.

@@ -14,8 +14,8 @@ use crate::enter::{AdmittedRequest, KnownOwner, NotOwner, RejectReason};
 use crate::error::{StartError, StopError};
 use crate::handler::{Handler, StateCell};
 use crate::local_shard::LocalShard;
-use crate::local_shards::{KeyspaceShards, LocalShards, OwnerInfo};
 use crate::metrics::Metrics;
+use crate::shard_table::{KeyspaceShards, LocalShards, OwnerInfo};
 
 /// A node: a process's part in a cluster. Cheap to clone.
 ///

@@ -22,10 +22,10 @@ use crate::driver::{
 };
 use crate::error::StartError;
 use crate::handler_task::TaskContext;
-use crate::local_shards::{KeyspaceShards, LocalShards};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::router::{HoldLimits, RouterDriver};
+use crate::shard_table::{KeyspaceShards, LocalShards};
 use crate::store_error_log::StoreErrorLog;
 use crate::store_io::{StoreCalls, StoreIo};
 use crate::store_watch::backoff;

@@ -20,8 +20,8 @@ mod parse;
 use tenure_core::ids::Epoch;
 
 use crate::clock::{Instant, MS, SEC};
+use crate::event_log::Trace;
 use crate::run_config::RunConfig;
-use crate::trace::Trace;
 use crate::world::{Under, World};
 
 pub use parse::parse;
