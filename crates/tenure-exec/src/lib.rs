@@ -67,4 +67,4 @@ pub use helper::{bound_command, run_helper};
 pub use process_tree::{boot_now, is_stopped, this_program};
 pub use systemd::{KeepAlive, ServiceManager};
 pub use watchdog_client::{Running, Supervisor};
-pub use watchdog_protocol::{Ended, Limits, Start};
+pub use watchdog_protocol::{ChildEnd, Limits, Start};
