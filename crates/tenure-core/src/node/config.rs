@@ -124,9 +124,9 @@ pub struct NodeConfig {
     pub ephemeral: bool,
 }
 
-/// Shards without the owner that they should have: how many, and the longest wait.
+/// Number and longest wait of the shards that are without the owner that they should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ShardWaitStats {
     /// Shards that nobody owns.
     pub unclaimed: usize,
     /// For how long the longest of them has been so.

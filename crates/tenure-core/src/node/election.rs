@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Unknown};
+use crate::record::{Head, LeaderRecord, PlanId, Record, RecordError, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
@@ -81,7 +81,7 @@ impl Leader {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
             // A newer version's leader is nobody's to judge.
             Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
+                damage: RecordError::Newer(_),
                 ..
             }) => return Leadership::Taken,
             Some(KeyState::Damaged { version, .. }) => (Expect::Version(version), 0),

@@ -10,11 +10,11 @@ use crate::machine::Expect;
 use crate::members;
 use crate::members::UnservedReason;
 use crate::ownership::Transition;
-use crate::plan::{Live, NodeState};
+use crate::plan::{LiveRecords, NodeState};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, KeyspaceKind, Move, NodeMode, NodeRecord, Ownership, Role, SessionRecord,
-    ShardRecord,
+    AssignedBy, KeyspaceKind, Move, NodeMode, NodeRecord, Ownership, RecordError, Role,
+    SessionRecord, ShardRecord,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
@@ -119,7 +119,7 @@ impl Ctx {
         matches!(
             self.view.sessions.cell(&id),
             Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
+                damage: RecordError::Newer(_),
                 ..
             })
         )
@@ -159,7 +159,7 @@ impl Ctx {
 
     /// Whether a record's intention names a node that is gone.
     pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        Live::new(&self.view, &|_| false).names_departed(record, keyspace)
+        LiveRecords::new(&self.view, &|_| false).names_departed(record, keyspace)
     }
 
     pub(super) fn owned_by(&self, session: SessionId) -> usize {
@@ -337,7 +337,7 @@ impl Ctx {
         matches!(
             cell,
             Some(KeyState::Damaged {
-                damage: Damage::Corrupt(_),
+                damage: RecordError::Corrupt(_),
                 ..
             })
         )
@@ -353,7 +353,7 @@ impl Ctx {
     }
 
     pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
-        Live::new(&self.view, &|_| false).is_referred_to(session)
+        LiveRecords::new(&self.view, &|_| false).is_referred_to(session)
     }
 
     pub(super) fn holds_leadership(&self) -> bool {
@@ -388,7 +388,7 @@ impl Ctx {
         let rules = self.config.rules;
         match cell {
             KeyState::Damaged {
-                damage: damage @ Damage::Corrupt(_),
+                damage: damage @ RecordError::Corrupt(_),
                 since,
                 version,
             } => {
