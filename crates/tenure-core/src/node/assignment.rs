@@ -1,4 +1,4 @@
-//! Which shards this node should have, by the mode of their keyspace.
+//! Shards that this node should own, by the assignment mode of their keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,17 +19,17 @@ use super::context::Ctx;
 use super::membership::{KeyspaceMember, Membership};
 use super::shards::Slots;
 
-/// What follows from the members and records; derived anew when they change.
+/// State derived from the members and records, recomputed when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Assignment {
-    /// Who should have each shard that nobody failed to load: follows from the members alone.
+    /// Best-ranked node of each shard that no node failed to load. Depends on the members alone.
     winners: BTreeMap<ShardId, Option<NodeName>>,
     greedy: BTreeMap<KeyspaceName, Option<FairShareChanges>>,
-    /// What a leader would give to an observer if that took part.
+    /// Shards that the leader would assign to this shadow node if the node took part.
     simulated: BTreeMap<KeyspaceName, Option<BTreeSet<ShardId>>>,
 }
 
-/// What a node takes and gives in a fair-share keyspace.
+/// Shards that a node takes and gives in a fair-share keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct FairShareChanges {
     take: BTreeSet<ShardId>,
@@ -46,7 +46,7 @@ impl Assignment {
         }
     }
 
-    /// The nodes of a keyspace are others.
+    /// Forgets the winners of a keyspace whose nodes have changed.
     pub(super) fn new_ranking(&mut self, keyspace: &KeyspaceName) {
         self.winners.retain(|id, _| id.keyspace != *keyspace);
     }
@@ -56,7 +56,7 @@ impl Assignment {
         self.simulated.values_mut().for_each(|plan| *plan = None);
     }
 
-    /// The keyspaces of which a fair share was derived.
+    /// Returns the keyspaces for which a fair share was derived.
     pub(super) fn greedy(&self) -> Vec<KeyspaceName> {
         self.greedy.keys().cloned().collect()
     }
@@ -68,17 +68,17 @@ impl Assignment {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyspaceAssignment<'a> {
-    /// It takes and gives these.
+    /// The node takes and gives the shards of these changes.
     FairShare(&'a FairShareChanges),
-    /// It takes what a leader means it to have, or has left to whoever is there for as long as this.
+    /// The node takes shards that the leader assigned to it. The fallback without a leader begins after this wait.
     ByLeader(Duration),
-    /// It takes what it ranks best for.
+    /// The node takes the shards for which it ranks best.
     ByRank,
 }
 
 impl Assignment {
-    /// What this node wants of a keyspace that it takes part in and that is there, as far as it was derived; and the lowest
-    /// generation that counts there.
+    /// Returns the assignment in a keyspace that exists and that this node serves, with the keyspace's minimum generation. Returns
+    /// `None` if the assignment has not been derived yet.
     pub(super) fn keyspace_assignment(
         &self,
         cx: &Ctx,
@@ -98,8 +98,8 @@ impl Assignment {
         Some((wanted, record.min_generation))
     }
 
-    /// Whether this node plainly wants nothing of a shard that another live node has, as is known since then; where that takes
-    /// more than a glance, no.
+    /// Returns `true` if this node certainly does not want a shard that another live node owns. `since` is the time since which this
+    /// ownership is known. Returns `false` if the answer needs a full evaluation.
     pub(super) fn leaves_to_owner(
         &self,
         cx: &Ctx,
@@ -121,7 +121,7 @@ impl Assignment {
         }
     }
 
-    /// Whether this node plainly wants to keep a shard that it has; where that takes more than a glance, no.
+    /// Returns `true` if this node certainly keeps a shard that it owns, `false` if the answer needs a full evaluation.
     pub(super) fn keeps_owned(
         &self,
         cx: &Ctx,
@@ -142,7 +142,8 @@ impl Assignment {
         }
     }
 
-    /// The cordoned node that keeps a shard: what it has, and what was its own before it lost its session or was restarted.
+    /// Returns the cordoned node that keeps a shard. A cordoned node also keeps the shards that it owned before it restarted or lost
+    /// its session.
     fn cordoned_owner<'a>(
         &'a self,
         _cx: &Ctx,
@@ -154,8 +155,9 @@ impl Assignment {
         seat.cordoned.then_some(&seat.name)
     }
 
-    /// Returns whether so many more shards would be too many for this node, which counts what it has, claims, or has moving here. Where a
-    /// leader plans, the leader counts. Where shards are ranked, nobody takes what its winner leaves: capacity has no effect.
+    /// Returns whether `more` further shards would exceed this node's capacity. The count includes shards that the node owns, claims or
+    /// receives by a move. Where a leader plans, the leader counts. In `rendezvous` keyspaces capacity has no effect, because no node
+    /// takes a shard that its winner leaves.
     pub(super) fn lacks_room(
         &self,
         cx: &Ctx,
@@ -166,10 +168,10 @@ impl Assignment {
         let Some(most) = cx.config.capacity else {
             return false;
         };
-        cx.is_greedy(keyspace) && self.count_mine(cx, slots, |_| true) + more > most as usize
+        cx.view.is_greedy(keyspace) && self.count_mine(cx, slots, |_| true) + more > most as usize
     }
 
-    /// Counts the shards of some keyspaces that are this node's, are being claimed, or move here.
+    /// Counts this node's shards in the selected keyspaces: owned, being claimed, or moving to this node.
     fn count_mine(&self, cx: &Ctx, slots: &Slots, of: impl Fn(&KeyspaceName) -> bool) -> usize {
         let me = cx.session();
         let all = cx.view.shards.iter().filter(|(id, _)| of(&id.keyspace));
@@ -183,7 +185,7 @@ impl Assignment {
         .count()
     }
 
-    /// Brings what is derived for a keyspace up to date.
+    /// Recomputes the state derived for a keyspace if it is stale.
     pub(super) fn derive(
         &mut self,
         cx: &mut Ctx,
@@ -200,13 +202,13 @@ impl Assignment {
             let plan = self.simulate_plan(cx, keyspace);
             self.simulated.insert(keyspace.clone(), Some(plan));
         }
-        if cx.is_greedy(keyspace) {
+        if cx.view.is_greedy(keyspace) {
             let plan = self.greedy_plan(cx, membership, slots, keyspace);
             self.greedy.insert(keyspace.clone(), Some(plan));
         }
     }
 
-    /// Whether this node should take the shard if it can be had.
+    /// Returns `true` if this node should take the shard as soon as a claim is possible.
     pub(super) fn should_take(
         &mut self,
         cx: &mut Ctx,
@@ -221,7 +223,7 @@ impl Assignment {
             let plan = self.simulated.get(&id.keyspace);
             return plan.is_some_and(|plan| plan.as_ref().is_some_and(|p| p.contains(id)));
         }
-        if cx.is_coordinated(&id.keyspace) {
+        if cx.view.is_coordinated(&id.keyspace) {
             return self.is_meant_for_me(cx, membership, id, record);
         }
         self.find_winner(membership, id, record);
@@ -229,7 +231,7 @@ impl Assignment {
         keeper.or_else(|| self.winner(cx, membership, id, record)) == Some(&cx.config.name)
     }
 
-    /// What a leader would give to this observer, in the end, if it took part.
+    /// Returns the shards that the leader would eventually assign to this shadow node if the node took part.
     fn simulate_plan(&self, cx: &Ctx, keyspace: &KeyspaceName) -> BTreeSet<ShardId> {
         let settings = cx
             .view
@@ -266,8 +268,8 @@ impl Assignment {
             .collect()
     }
 
-    /// Whether a leader means this node to have a shard; or, where none has said so for too long, whether it is the one to
-    /// take it without.
+    /// Returns `true` if the leader assigned a shard to this node. If no leader has assigned it for too long, returns `true` if this
+    /// node is the one to claim it without a leader.
     fn is_meant_for_me(
         &mut self,
         cx: &mut Ctx,
@@ -277,11 +279,11 @@ impl Assignment {
     ) -> bool {
         let me = &cx.config.name;
         let member = membership.of(&id.keyspace).seat(me).is_some();
-        // A leader names who has failed to load it only where everyone has.
+        // A leader assigns a shard to a node that failed to load it only if all nodes have failed.
         if member && record.assigned.as_ref() == Some(me) {
             return true;
         }
-        // What somebody has is not waited for, however long ago the leader spoke of it.
+        // This node does not wait for a shard with a live owner, however old the leader's assignment is.
         let live = record.owner().is_some_and(|o| !cx.ended(o.session));
         if live && !cx.config.rules.broken_by(Mutant::RetriesUsedUp) {
             return false;
@@ -293,7 +295,7 @@ impl Assignment {
         self.fallback_winner(cx, membership, id, record) == Some(&cx.config.name)
     }
 
-    /// To whom this node should give a shard that it has, and why; nothing if it should keep it.
+    /// Returns the target and the reason for releasing a shard that this node owns, or `None` if the node keeps the shard.
     pub(super) fn release_target(
         &mut self,
         cx: &mut Ctx,
@@ -301,7 +303,7 @@ impl Assignment {
         id: &ShardId,
         record: &ShardRecord,
     ) -> Option<(Option<NodeName>, Reason)> {
-        let coordinated = cx.is_coordinated(&id.keyspace);
+        let coordinated = cx.view.is_coordinated(&id.keyspace);
         let planned = self
             .planned_target(cx, membership, id, record)
             .filter(|_| coordinated);
@@ -313,7 +315,7 @@ impl Assignment {
             return None;
         }
         if !cx.is_active() {
-            // A leader sees to it that not everything moves at once; but what it has not moved in good time moves by itself.
+            // The leader limits the number of concurrent moves. Shards that it has not moved within four ttl move without it.
             let told = cx.view.nodes.seen(&cx.config.name);
             let patient = told.is_some_and(|n| cx.now < n.since + cx.config.timing.ttl * 4);
             let led = coordinated && cx.is_led() && patient;
@@ -346,7 +348,7 @@ impl Assignment {
         to.map(|to| (Some(to), Reason::Rebalance))
     }
 
-    /// Sees to it that [`Self::winner`] knows whom to name.
+    /// Computes the winner of a shard without failed loads, for [`Self::winner`].
     fn find_winner(&mut self, membership: &Membership, id: &ShardId, record: &ShardRecord) {
         if record.failures.is_empty() && !self.winners.contains_key(id) {
             let ranking = &membership.of(&id.keyspace).ranking;
@@ -355,7 +357,7 @@ impl Assignment {
         }
     }
 
-    /// The node that should have the shard: the best-ranked that has not failed to load it.
+    /// Returns the node that should own the shard: the best-ranked one that has not failed to load it.
     fn winner<'a>(
         &'a self,
         cx: &Ctx,
@@ -390,7 +392,8 @@ impl Assignment {
         best.filter(|name| *name != me).cloned()
     }
 
-    /// The most shards of a keyspace that each of its nodes can have: its capacity less what it has of other keyspaces.
+    /// Returns the maximum number of shards of a keyspace for each of its nodes: the node's capacity less its shards of other
+    /// keyspaces.
     fn rooms(
         &self,
         cx: &Ctx,
@@ -422,7 +425,7 @@ impl Assignment {
         seats.iter().map(most).collect()
     }
 
-    /// Divides a keyspace of so many shards among its nodes, given who has how many and has room for how many.
+    /// Divides the shards of a keyspace among its nodes. `owned` counts the shards that each node has, `rooms` limits them.
     fn shares(
         &self,
         _cx: &Ctx,
@@ -444,7 +447,7 @@ impl Assignment {
         FairShares::new(keyspace, shards, sharers)
     }
 
-    /// Takes up to the fair share of what can be had; gives what is above it to those below theirs.
+    /// Computes this node's changes: claimable shards up to its fair share, and shards above the share for nodes below theirs.
     fn greedy_plan(
         &self,
         cx: &Ctx,
@@ -490,7 +493,7 @@ impl Assignment {
                 None if let Some(keeper) = self.cordoned_owner(cx, membership, id, record) => {
                     kept.push((id, keeper))
                 }
-                // It goes to the best of those who have not, above its share if need be.
+                // The shard goes to the best-ranked node without a failed load, even above that node's share.
                 None if !record.failures.is_empty() => {
                     let allowed = |name: &NodeName| !membership.has_failed(cx, id, record, name);
                     if membership.of(keyspace).ranking.winner(id, allowed) == Some(me) {
@@ -508,7 +511,7 @@ impl Assignment {
         for (id, keeper) in kept {
             let mut seats = membership.of(keyspace).seats.iter().zip(&rooms);
             let room = seats.find(|(seat, _)| seat.name == *keeper);
-            // One that came back with a lower capacity leaves the rest to others.
+            // A node that returned with a lower capacity leaves the excess to others.
             if room.is_some_and(|(_, most)| owned.of(keeper) >= *most) {
                 open.push(id);
                 continue;
@@ -521,8 +524,8 @@ impl Assignment {
         }
         let shares = self.shares(cx, membership, keyspace, total, &owned, &rooms);
         for (id, node) in meant {
-            // Two who both saw a node below its share may have offered it more than it wants. What it has room for is left to
-            // it: nobody else lacks that for its own share.
+            // Two nodes that both saw a node below its share may have offered it too many shards. Shards within its share are left to
+            // it: no other node needs them for its own share.
             if owned.of(node) >= shares.of(node) {
                 open.push(id);
                 continue;
@@ -534,7 +537,7 @@ impl Assignment {
         }
         let room = shares.of(me).saturating_sub(held);
         if room > 0 {
-            // Everyone tries in an order of its own, so that few try the same shard.
+            // Each node tries in a different order, so that few nodes try the same shard.
             open.sort_by_cached_key(|id| rank(shard_number(id), me));
         }
         plan.take
@@ -552,7 +555,7 @@ impl Assignment {
 }
 
 impl Assignment {
-    /// Whether what a leader planned for a shard that this node has, says that another should have it.
+    /// Returns the node to which the leader assigned a shard that this node owns, if that is another node that may take the shard.
     pub(super) fn planned_target(
         &self,
         cx: &Ctx,
@@ -566,7 +569,7 @@ impl Assignment {
         (fits && !record.was_failed_by(seat.session)).then(|| intended.clone())
     }
 
-    /// Who takes a shard that no leader has given to anybody: the best-ranked of those that a leader could give it to.
+    /// Returns the node that claims a shard which no leader has assigned: the best-ranked of the nodes that a leader could choose.
     pub(super) fn fallback_winner<'a>(
         &self,
         cx: &Ctx,
@@ -577,19 +580,19 @@ impl Assignment {
         let keyspace = cx.view.keyspaces.get(&id.keyspace)?;
         let labels = &keyspace.planning.required_labels;
         let fits = |name: &NodeName, forgiving: bool| {
-            let Some((session, node)) = cx.present(name, &id.keyspace) else {
+            let Some((session, node)) = cx.view.present(name, &id.keyspace) else {
                 return false;
             };
             let labelled = labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
             let room = node
                 .capacity
-                .is_none_or(|most| cx.owned_by(session) < most as usize);
+                .is_none_or(|most| cx.view.owned_by(session) < most as usize);
             let pinned_elsewhere = record.pin.as_ref().is_some_and(|pin| pin != name);
             let failed = record.was_failed_by(session) && !forgiving;
             labelled && room && !pinned_elsewhere && !failed
         };
-        // Who has failed to load it may try again where there is nobody else. If none fits it stays as it is: its leader
-        // says why.
+        // A node that failed to load the shard may try again if no other node fits. If no node fits, the shard stays unowned, and the
+        // leader reports the reason.
         let best = |forgiving| {
             let ranking = &membership.of(&id.keyspace).ranking;
             let winner = ranking.winner(id, |name| fits(name, forgiving));

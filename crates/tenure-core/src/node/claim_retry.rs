@@ -1,9 +1,9 @@
-//! Assigned shards that another live node still has: how often to look again.
+//! Retries of claims for assigned shards that another live node still owns.
 //!
-//! The watch tells when they come free. The retries are for stores whose watch is late or off: every
-//! `claim_retry_interval` within `claim_retry_window`; when that is over, once a warning, and the next look at
-//! everything comes sooner (A7). A shard that was not waited for before, or that could be had but for the setting that the watch
-//! leads to no claims, has a whole window, whether or not others have used theirs up.
+//! The watch reports when such a shard becomes free. The retries are for stores whose watch is late or disabled. Within
+//! `claim_retry_window`, records are read every `claim_retry_interval`. After that the node reports a warning once, and the next full
+//! check comes sooner (A7). A shard that was not waited for before has a whole window, even if other shards have used theirs up. The
+//! same holds for a shard that is claimable but was noticed by the watch while `claim_watch_enabled` is off.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::time::Time;
 use super::context::Ctx;
 use super::timers::Timer;
 
-/// How many records one retry reads at most.
+/// Maximum number of records that one retry reads.
 const READS_PER_RETRY: usize = 64;
 
-/// The shards that are waited for, and the round of retries.
+/// Shards that this node waits for, and the current round of retries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ClaimRetries {
     waiting: BTreeMap<ShardId, Time>,
-    /// When the current round of retries ends; `None` between rounds.
+    /// End of the current round of retries; `None` between rounds.
     until: Option<Time>,
     next: usize,
 }
@@ -35,17 +35,17 @@ impl ClaimRetries {
 }
 
 impl ClaimRetries {
-    /// Whether an assigned shard is known to be held elsewhere.
+    /// Returns `true` if an assigned shard is known to be owned by another node.
     pub(super) fn is_waiting_for(&self, id: &ShardId) -> bool {
         self.waiting.contains_key(id)
     }
 
-    /// Whether any is.
+    /// Returns `true` if this node waits for any shard.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Notes whether an assigned shard is held elsewhere.
+    /// Records whether another node owns an assigned shard.
     pub(super) fn wait_for(&mut self, cx: &mut Ctx, id: &ShardId, held_elsewhere: bool) {
         if !held_elsewhere {
             if self.waiting.remove(id).is_some() && self.waiting.is_empty() {
@@ -64,14 +64,14 @@ impl ClaimRetries {
         }
     }
 
-    /// Begins a round of retries for a shard that only the setting of the watch keeps from being claimed.
+    /// Begins a round of retries for a shard that only `claim_watch_enabled` keeps from being claimed.
     pub(super) fn claim_on_retry(&mut self, cx: &mut Ctx) {
         if !cx.config.rules.broken_by(Mutant::RetriesUsedUp) {
             self.begin_retries(cx);
         }
     }
 
-    /// Begins a round of retries; one that is under way goes on for a whole window from now.
+    /// Begins a round of retries. A round in progress continues for a whole window from now.
     fn begin_retries(&mut self, cx: &mut Ctx) {
         let timing = &cx.config.timing;
         if timing.claim_retry_window.is_zero() || self.waiting.is_empty() {
@@ -115,7 +115,7 @@ impl ClaimRetries {
         );
     }
 
-    /// A look at everything begins a new round.
+    /// Begins a new round of retries at a periodic check, unless a round is in progress.
     pub(super) fn renew_retries(&mut self, cx: &mut Ctx) {
         if self.until.is_none() {
             self.begin_retries(cx);

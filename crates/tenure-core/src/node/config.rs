@@ -12,21 +12,21 @@ use crate::record::{AssignedBy, KeyspaceKind, PlanningSettings, RejoinMode, Role
 use crate::rules::Rules;
 use crate::settings::Timing;
 
-/// What a node expects of a keyspace; created so if it does not exist.
+/// Expected properties of a keyspace; a missing keyspace is created with them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyspaceConfig {
-    /// Which shards it has.
+    /// Kind of the keyspace, which determines its set of shards.
     pub kind: KeyspaceKind,
-    /// Who assigns them.
+    /// Assigner of the shards: the leader, or each node for itself.
     pub mode: AssignedBy,
-    /// How a leader plans for it.
+    /// Planning settings of the leader for this keyspace.
     pub plan: PlanningSettings,
-    /// Its application can load a shard while another node still serves it, and then catch up.
+    /// `true` if the application can load a shard while another node still serves it, and catch up afterwards.
     #[serde(default)]
     pub catches_up: bool,
 }
 
-/// A policy of the user's own, by a name that tells it from others.
+/// Custom planning policy. Its name distinguishes it from others, and policies with equal names count as equal.
 #[derive(Clone)]
 pub struct OwnPolicy {
     name: String,
@@ -34,7 +34,7 @@ pub struct OwnPolicy {
 }
 
 impl OwnPolicy {
-    /// Gives a policy a name.
+    /// Creates a policy with a name.
     pub fn new(name: impl Into<String>, policy: Arc<dyn Policy + Send + Sync>) -> Self {
         let name = name.into();
         Self { name, policy }
@@ -65,76 +65,76 @@ impl std::hash::Hash for OwnPolicy {
     }
 }
 
-/// Who keeps the time of sessions.
+/// Timekeeper of sessions: decides when a session has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Timekeeper {
     /// The nodes, by watching each other's records.
     #[default]
     Nodes,
-    /// The store, by leases of its own.
+    /// The store, by its own leases.
     Store,
 }
 
-/// Who a node is and what it is to do.
+/// Identity, properties and settings of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeConfig {
-    /// Its stable name.
+    /// Stable name of the node.
     pub name: NodeName,
-    /// What it is there for.
+    /// Role of the process in the cluster.
     pub role: Role,
-    /// Where it can be reached, by kind of address.
+    /// Addresses at which the node can be reached, by kind of address.
     pub addresses: BTreeMap<String, String>,
-    /// Its failure domain.
+    /// Failure domain of the node.
     pub zone: Option<String>,
-    /// Its part of the shards in relation to other nodes; 100 is usual.
+    /// Share of the shards in proportion to other nodes; 100 is usual.
     pub weight: u32,
-    /// What it says of itself.
+    /// Labels that describe the node.
     pub labels: BTreeMap<String, String>,
-    /// The most shards that it can have.
+    /// Maximum number of shards that the node can own.
     pub capacity: Option<u32>,
-    /// The version of the program.
+    /// Version of the program.
     pub version: String,
-    /// The keyspaces that it takes part in.
+    /// Keyspaces in which the node takes part.
     pub keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
-    /// How it plans when it leads; nothing: by the policy that each keyspace's record names.
+    /// Policy for planning as leader. `None` selects the policy that each keyspace's record names.
     #[serde(skip)]
     pub policy: Option<OwnPolicy>,
-    /// Its times and limits.
+    /// Intervals, timeouts and limits.
     pub timing: Timing,
-    /// The rules it follows.
+    /// Protocol rules that the node follows.
     #[serde(skip)]
     pub rules: Rules,
-    /// Who keeps the time of sessions.
+    /// Timekeeper of the sessions in the cluster.
     pub timekeeper: Timekeeper,
-    /// The boot id of the machine, where all participants of the store share one machine and one clock.
+    /// Boot id of the machine. Set only if all processes that use the store share one machine and one clock.
     pub boot_id: Option<String>,
-    /// 128 random bits: the ids of this process's sessions count up from here.
+    /// 128 random bits. The ids of this process's sessions count up from this number.
     #[serde(with = "crate::trace_format::hex")]
     pub entropy: u128,
-    /// The session that this node's data directory remembers. Set only if the directory's lock proves its holder dead.
+    /// Session remembered in this node's data directory. Set only if the directory's lock proves that the session's process is dead.
     pub last_session: Option<SessionId>,
-    /// How it comes back if its session ran out while others lived.
+    /// Behaviour at a restart if the node's session expired while other nodes were alive.
     #[serde(default)]
     pub rejoin: RejoinMode,
-    /// Its first start only joins: it takes no shards until an operator activates it.
+    /// `true` if the first start only joins: the node takes no shards until an operator resumes it.
     #[serde(default)]
     pub join: bool,
-    /// Its name is its process's alone: what is recorded of it need not outlive that for long.
+    /// `true` if no other process ever uses the node's name, so the record is removed a day after its session.
     #[serde(default)]
     pub ephemeral: bool,
 }
 
-/// Number and longest wait of the shards that are without the owner that they should have.
+/// Counts of shards without the owner that they should have, and the longest waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardWaitStats {
-    /// Shards that nobody owns.
+    /// Number of shards of the node's keyspaces that have no owner.
     pub unclaimed: usize,
-    /// For how long the longest of them has been so.
+    /// Longest time for which one of these shards has had no owner.
     pub unclaimed_for: std::time::Duration,
-    /// Shards that this node should have and another live node has.
+    /// Number of shards assigned to this node that another live node owns.
     pub held_elsewhere: usize,
-    /// For how long the longest of them has been so.
+    /// Longest time for which this node has waited for one of these shards.
     pub held_elsewhere_for: std::time::Duration,
-    /// Shards of any keyspace that have had no owner that serves them for longer than three ttl, by the reason.
+    /// Number of shards, of any keyspace, that no owner has served for longer than three ttl, by reason.
     pub unserved: BTreeMap<UnservedReason, usize>,
 }

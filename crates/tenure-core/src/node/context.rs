@@ -1,7 +1,7 @@
-//! Context of every part of a node: settings, time, known records, timers, and what the current step asks for.
+//! Context of every part of a node: settings, time, known records, timers, and the outputs of the current step.
 //!
-//! A part receives the context as `&mut Ctx` and reads other parts through their queries. Everything that a part wants from the
-//! outside goes through the context: store requests, timers, actions, and requests for a scan of the shards.
+//! A part receives the context as `&mut Ctx` and reads other parts through their queries. All outputs of a part go through the context:
+//! store requests, timers, actions, and requests for a scan of the shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,9 +34,8 @@ pub(super) struct Ctx {
     pub(super) config: Arc<NodeConfig>,
     pub(super) now: Time,
     pub(super) life: Life,
-    /// Known records.
     pub(super) view: View,
-    /// The session that this node has created, or is creating.
+    /// Session that this node has created or is creating.
     pub(super) own: Option<OwnSession>,
     pub(super) timers: Timers,
     /// Store requests in progress.
@@ -45,22 +44,22 @@ pub(super) struct Ctx {
     pub(super) ops: u64,
     pub(super) nonces: u64,
     pub(super) out: Vec<Action>,
-    /// Keys whose known value changed and that were not evaluated since.
+    /// Keys whose known value has changed and has not been evaluated since.
     pub(super) changed: ChangedKeys,
     /// Keys that a list or a watch reported as deleted. Only a read of the key itself is believed.
     pub(super) absent: BTreeSet<Key>,
     pub(super) absent_not_before: Time,
     /// The current event came from the watch.
     pub(super) from_watch: bool,
-    /// All shards are to be scanned.
+    /// A scan of all shards is due.
     pub(super) scan_all: bool,
-    /// Generations that must be exceeded before the node owns anything again, after the store was replaced or restored.
+    /// Generations that must be exceeded before the node owns shards again, after the store was replaced or restored.
     pub(super) store_replaced: Option<BTreeMap<KeyspaceName, u32>>,
-    /// Start of the stop.
+    /// Time at which the stop began.
     pub(super) stopping_since: Time,
     /// The node counts as started. Once true, this never changes.
     pub(super) started: bool,
-    /// Longest ttl of any session that was ever seen.
+    /// Longest ttl of all sessions seen so far.
     pub(super) longest: Duration,
     /// Progress of the store, and the need for a complete read.
     pub(super) progress: StoreProgress,
@@ -68,7 +67,7 @@ pub(super) struct Ctx {
     pub(super) pause: MovePause,
     /// Mode and cordon of this node, as last seen in its record.
     pub(super) own_node: OwnNode,
-    /// Moves for which a router holds requests. Of a node: moves to it that have loaded and wait for others.
+    /// Moves for which a router holds requests. Of a node: moves to this node that have loaded and wait for others.
     pub(super) held: HeldByRouter,
 }
 
@@ -117,7 +116,7 @@ impl Ctx {
         self.config.rules.broken_by(mutant)
     }
 
-    /// Returns a time after `wait` from now, extended by up to a quarter so that nodes do not act in step.
+    /// Returns a time after `wait` from now, extended by up to a quarter so that nodes do not act simultaneously.
     pub(super) fn later(&self, wait: Duration) -> Time {
         let jitter = crate::hash::mix(self.config.entropy as u64 ^ self.ops) % 256;
         self.now + wait + wait * u32::try_from(jitter).unwrap_or(0) / 1024
@@ -137,7 +136,7 @@ impl Ctx {
 
     // Queries of the own session.
 
-    /// Returns the id of the node's session, also of one that is being created.
+    /// Returns the id of the node's session, including one that is being created.
     pub(super) fn session(&self) -> Option<SessionId> {
         self.own.as_ref().map(|own| own.id)
     }
@@ -152,8 +151,8 @@ impl Ctx {
         lease.map(|lease| lease.phase())
     }
 
-    /// Returns `true` after the end of the present session was sent. That write may have landed or may land late; other nodes can
-    /// claim the session's shards from then on.
+    /// Returns `true` after the end of the present session was sent. That write may have landed or may land late. From then on, other
+    /// nodes can claim the session's shards.
     pub(super) fn has_resigned(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.resigned)
             && !self.broken_by(Mutant::ServesAfterResigning)
@@ -230,7 +229,7 @@ impl Ctx {
 
     // Changes of known records.
 
-    /// Applies what a list, a watch or a confirmed write contains for a key to the view.
+    /// Applies the content of a list, a watch or a confirmed write for a key to the view.
     pub(super) fn learn(&mut self, key: &Key, found: Found) {
         let found = Found {
             record: found.record.and_then(Record::stored),
@@ -250,7 +249,7 @@ impl Ctx {
         if self.view.apply(self.now, key, found) {
             self.learned(key);
         } else if contradicts {
-            // One of the two values belongs to a history that is gone: only the store knows which.
+            // One of the two values belongs to a lost history of the store. Only a read of the key shows which.
             self.absent.insert(key.clone());
         } else if self.view.is_missing(key) && !self.is_being_read(key) {
             // Probably a late message about a deleted key. A write that was in progress may also have created the key again.
@@ -325,8 +324,8 @@ impl Ctx {
         self.note(NodeEvent::Shard(transition));
     }
 
-    /// Whether everything was read since something could first be made anew; if not, it is read now. A watch may have left
-    /// out who came meanwhile, and whoever is not seen is not asked.
+    /// Returns `true` if everything was read after `at`, the earliest time for restoring a record; otherwise starts that read. A watch
+    /// may have omitted new sessions, and a session that is not known would not be asked for a disclaimer.
     pub(super) fn has_read_since(&mut self, at: Time) -> bool {
         if self.progress.listed_at >= at {
             return true;
@@ -335,12 +334,12 @@ impl Ctx {
         false
     }
 
-    /// A number that no other move of any shard has.
+    /// Returns a number that no other move of any shard has.
     pub(in crate::node) fn move_id(&mut self) -> u64 {
         let nonce = self.nonce();
         let writer = nonce.writer.0;
         let spread = (writer >> 64) as u64 ^ writer as u64;
-        // In what JSON readers elsewhere can hold as a number.
+        // Limited to 53 bits, which JSON readers in other languages can represent exactly.
         (spread
             .wrapping_add(nonce.n)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -363,7 +362,7 @@ impl Ctx {
         }
     }
 
-    /// Asks the store about keys that a list or a watch said are gone: only a read of the key itself is believed.
+    /// Reads keys that a list or a watch reported as deleted: only a read of the key itself is believed.
     pub(super) fn ask_about_absent(&mut self) {
         if self.absent.is_empty() || self.now < self.absent_not_before {
             return;
@@ -371,7 +370,7 @@ impl Ctx {
         for key in std::mem::take(&mut self.absent) {
             let asked = self.is_being_read(&key);
             if asked {
-                // That read may have been answered before: ask again once its answer is here.
+                // The read in progress may predate the report. The key is read again after its reply.
                 self.absent.insert(key);
             } else if !self.view.is_missing(&key) {
                 self.read(key);
@@ -383,7 +382,7 @@ impl Ctx {
         self.started && self.view.cluster.get(&()).is_some_and(|c| c.store != store)
     }
 
-    /// Sets the moves for which requests are held. New ones are reported at once, because owners wait for them: the renewal that
+    /// Sets the moves for which requests are held. New moves are reported at once, because owners wait for them. The renewal that
     /// reports them follows in the same step, or after the renewal in progress.
     pub(super) fn hold(&mut self, held: HeldByRouter) {
         if self.held == held {
@@ -416,7 +415,7 @@ impl Ctx {
         self.view.revision = self.view.revision.max(upto);
     }
 
-    /// Takes mode and cordon from this node's own record.
+    /// Updates mode and cordon from this node's own record.
     pub(super) fn note_own_node(&mut self) {
         let Some(record) = self.view.nodes.get(&self.config.name) else {
             return;

@@ -1,9 +1,10 @@
-//! Leading: who plans for the others.
+//! Leadership: election of the node that plans for the cluster.
 //!
-//! Leadership hangs on the session: there is no second lease. The key is permanent and is taken by compare-and-swap once its
-//! holder's session has ended or has resigned, at a term above every term that any record names. Losing it stops planning and
-//! nothing else: the leader advises, the record is the law.
+//! Leadership depends on the leader's session: there is no second lease. The key is permanent. A node acquires it by compare-and-swap once
+//! the leader's session has ended or the leader has resigned. The new term exceeds every term that any record names. A node that loses
+//! leadership stops planning and nothing else: plans are advice, and only the records decide ownership.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::SessionId;
@@ -20,30 +21,30 @@ use super::plan_writer::Planning;
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
-/// What a node knows of leading.
+/// Leadership state of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Leader {
-    /// The highest plan that any record was seen to name.
+    /// Highest plan seen in any record.
     pub(super) highest: PlanId,
-    /// What a leader remembers between plans; nothing while somebody else leads.
+    /// State that the leader keeps between plans; `None` while this node does not lead.
     pub(super) planning: Option<Planning>,
 }
 
-/// How somebody who is not the leader finds the office.
+/// Availability of leadership for a node that does not lead.
 enum Leadership {
-    /// Somebody has it.
+    /// Another session leads, or the record must not be replaced.
     Taken,
-    /// It can be had by this write.
+    /// This node can acquire leadership by this write.
     Open { expect: Expect, term: u64 },
 }
 
 impl Leader {
-    /// Whether this node leads now: by the record, and by its own clock.
+    /// Returns `true` if this node leads now, by the record and by its own clock.
     pub(super) fn leads(&self, cx: &Ctx) -> bool {
         self.planning.is_some() && cx.holds_leadership() && cx.may_lead()
     }
 
-    /// Takes or leaves the office, as the records say.
+    /// Starts or stops leading, as the records require. Schedules an election if leadership is available.
     pub(super) fn check_leadership(&mut self, cx: &mut Ctx, membership: &Membership) {
         if let Some(record) = cx.view.leader.get(&()) {
             let term = record.term;
@@ -52,20 +53,20 @@ impl Leader {
         if !cx.holds_leadership() || !cx.may_lead() {
             self.stop_leading(cx);
         }
-        if !cx.may_lead() || !cx.has_coordinated() {
+        if !cx.may_lead() || !cx.view.has_coordinated() {
             return;
         }
         if cx.holds_leadership() {
             return self.start_leading(cx);
         }
         if let Leadership::Open { .. } = self.leadership(cx) {
-            // One after the other, so that not all of them write.
+            // Each candidate waits for its turn, so that not all of them write.
             let turn = cx.config.timing.ttl / 100 * self.turn(cx, membership);
             cx.timers.set_sooner(Timer::Election, cx.now + turn);
         }
     }
 
-    /// This node's place among the candidates, up to a few.
+    /// Returns this node's position among the candidates, at most 5.
     fn turn(&self, cx: &Ctx, membership: &Membership) -> u32 {
         let place = membership.members.iter();
         let place = place
@@ -79,7 +80,7 @@ impl Leader {
         let cell = cx.view.leader.cell(&()).cloned();
         let (expect, term) = match cell {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
-            // A newer version's leader is nobody's to judge.
+            // The record has a newer format. This node cannot decide whether its leader has ended.
             Some(KeyState::Damaged {
                 damage: RecordError::Newer(_),
                 ..
@@ -89,7 +90,7 @@ impl Leader {
                 let record = &seen.record;
                 let left = record.resigned || cx.ended(record.session);
                 if !left {
-                    cx.check_expired(record.session);
+                    session_end::check_expired(cx, record.session);
                     return Leadership::Taken;
                 }
                 (Expect::Version(seen.version), record.term)
@@ -100,10 +101,10 @@ impl Leader {
         Leadership::Open { expect, term }
     }
 
-    /// Tries to take the office, if it can still be had.
+    /// Tries to acquire leadership, if it is still available.
     pub(super) fn try_become_leader(&mut self, cx: &mut Ctx) {
         if !cx.may_lead()
-            || !cx.has_coordinated()
+            || !cx.view.has_coordinated()
             || cx.holds_leadership()
             || cx.is_writing(&WritePurpose::Lead)
         {
@@ -180,7 +181,7 @@ impl Leader {
         }
     }
 
-    /// Gives up the office, so that a standby need not wait: a stopping leader deletes nothing and says so at once.
+    /// Resigns leadership by a write, not by a delete, so that a standby takes over at once.
     pub(super) fn resign_leadership(&mut self, cx: &mut Ctx) {
         if !cx.holds_leadership() {
             return;
@@ -193,7 +194,7 @@ impl Leader {
         self.stop_leading(cx);
     }
 
-    /// Remembers a plan that a record names.
+    /// Remembers the highest plan that a record names.
     pub(super) fn note_plan(&mut self, plan: PlanId) {
         self.highest = self.highest.max(plan);
     }

@@ -1,4 +1,4 @@
-//! Settings that would have no effect: they are rejected, never accepted and ignored.
+//! Settings that would have no effect: the node rejects them instead of ignoring them.
 
 use crate::plan::{BalanceBy, PolicyKind};
 use crate::record::{AssignedBy, PlanningSettings};
@@ -8,16 +8,17 @@ use crate::record::{AssignedBy, PlanningSettings};
 pub struct ExplicitNodeSettings {
     /// Weight of the node.
     pub weight: Option<u32>,
-    /// A bound on the number of shards is given.
+    /// `true` if a limit on the number of shards is set.
     pub capacity: bool,
-    /// At least one label is given.
+    /// `true` if at least one label is set.
     pub labels: bool,
-    /// A failure domain is given.
+    /// `true` if a failure domain is set.
     pub zone: bool,
 }
 
-/// Returns the problem with planning settings for a keyspace of this mode, if any: without a leader nobody reads them, and
-/// without `balance_by = "cost"` nobody reads those of load.
+/// Returns the problem with planning settings for a keyspace of this mode, if any.
+///
+/// Without a leader no code reads them. Without `balance_by = "cost"` no code reads the settings about cost.
 pub fn plan_without_effect(mode: AssignedBy, plan: &PlanningSettings) -> Option<String> {
     if mode != AssignedBy::Leader && *plan != PlanningSettings::default() {
         return Some(format!(
@@ -43,8 +44,9 @@ pub fn plan_without_effect(mode: AssignedBy, plan: &PlanningSettings) -> Option<
     })
 }
 
-/// Returns the problem with a node's weight, if every keyspace of the node is planned by `jump`, which knows no weights. Weight 0
-/// has an effect with every policy: the node gets no shards.
+/// Returns the problem with a node's weight if every keyspace of the node is planned by `jump`, which ignores weights.
+///
+/// Weight 0 has an effect with every policy: the node gets no shards.
 pub fn weight_without_effect<'a>(
     weight: Option<u32>,
     keyspaces: impl IntoIterator<Item = (AssignedBy, &'a PlanningSettings)>,
@@ -139,7 +141,7 @@ mod tests {
             let said = ExplicitNodeSettings { weight, ..all };
             assert_eq!(problems(said, &[(Leader, &jump)]), 0);
         }
-        // A router or a planner has no keyspaces of its own.
+        // A router or a planner has no keyspaces.
         assert_eq!(problems(all, &[]), 0);
     }
 

@@ -1,8 +1,8 @@
-//! What shards cost to serve: reported by the application, smoothed by the owner, told to the others in the session's record.
+//! Costs of shards: reported by the application, smoothed by the owner, and published in the session's record.
 //!
-//! No write is made for it alone where renewals are writes anyway (P7). Where the store keeps the time of sessions, the record
-//! is written when the load has changed by enough to matter, and not more often than once per ttl. The measure belongs to the
-//! shard: it is in the session of its owner while that has it, dead or alive, and in the shard's record between owners.
+//! Where renewals are writes, costs cause no additional write (P7). Where the store keeps the time of sessions, the record is written
+//! when the costs have changed considerably, at most once per ttl. The cost belongs to the shard. While a session owns the shard, the
+//! cost is in that session's record, even if the session has ended. Between owners the cost is in the shard's record.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use super::context::Ctx;
 use super::renewal::Session;
 use super::shards::Shards;
 
-/// How many shards a session tells of: the heaviest.
+/// Maximum number of shards whose costs a session reports: those with the highest costs.
 const TOLD: usize = 2_000;
-/// By how many percent a shard's load must have changed for a write that nothing else calls for.
+/// Change of a shard's cost, in percent, above which a write for costs alone is justified.
 const BAND_PERCENT: u32 = 20;
 
 impl Session {
-    /// Whether what the session says of its load is off by so much from this that it is worth a write.
+    /// Returns `true` if the costs in the session's record differ enough from `new` to justify a write.
     pub(super) fn costs_changed(&self, cx: &Ctx, new: &Costs) -> bool {
         let Some(holder) = &cx.own else {
             return false;
@@ -48,14 +48,14 @@ impl Session {
         })
     }
 
-    /// The session's record was sent, with the load or another report of unserved shards.
+    /// Notes a sent record with costs or with a changed report of unserved shards.
     pub(super) fn note_cost_report(&mut self, _cx: &mut Ctx, now: Time) {
         self.costs_reported_at = now;
     }
 }
 
 impl Shards {
-    /// The application said what a shard costs.
+    /// Records the cost of a shard as reported by the application.
     pub(super) fn on_cost(&mut self, cx: &mut Ctx, activation: ActivationId, load: u32) {
         let Some(id) = self.activations.get(&activation).cloned() else {
             return;
@@ -83,7 +83,7 @@ impl Shards {
         slot.load = Some(before.report(load, now, window.unwrap_or_default()));
     }
 
-    /// What a shard costs, as far as the records and this node know.
+    /// Returns the cost of a shard, as far as the records and this node know it.
     pub(super) fn known_load(&self, cx: &Ctx, id: &ShardId) -> Option<u32> {
         let record = cx.view.shards.get(id)?;
         let own = self.slots.get(id).filter(|_| cx.is_mine(record));
@@ -92,7 +92,7 @@ impl Shards {
             .or_else(|| load_in_records(&cx.view, id, record))
     }
 
-    /// What the node's session says next of the shards that it serves.
+    /// Returns the costs of the served shards for the next record of the session.
     pub(super) fn reported_costs(&self, _cx: &Ctx) -> Costs {
         if !self.measured {
             return Costs::new();

@@ -1,9 +1,10 @@
-//! Other sessions: who has ended, and who takes part in assignment.
+//! Other sessions: their expiry, and the nodes that take part in assignment.
 //!
-//! A session is ended by compare-and-swap on the version that was watched, so that a judge who is wrong loses the race
-//! against the holder's renewal. On top of that a judge counts only time in which it was awake and its own renewals went
-//! through: otherwise the first node to wake after an outage would end everyone else (P5).
+//! A node ends an expired session by compare-and-swap on the version that it watched. If the node is wrong, it loses the race against
+//! the session's own renewal. In addition, a node counts only time in which it was awake and its own renewals succeeded. Otherwise the
+//! first node to wake after an outage would end all other sessions (P5).
 
+use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,15 +26,15 @@ use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
-/// A node that takes part in a keyspace and is not about to leave it.
+/// Node that takes part in a keyspace and is not about to leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct KeyspaceMember {
     pub(super) name: NodeName,
     pub(super) session: SessionId,
     pub(super) weight: u32,
-    /// The most shards of all keyspaces that it can have.
+    /// Maximum number of shards that the node can own, over all keyspaces.
     pub(super) capacity: Option<u32>,
-    /// Cordoned: keeps what it has and gets nothing.
+    /// The node keeps its shards and gets no more.
     pub(super) cordoned: bool,
 }
 
@@ -52,7 +53,7 @@ impl KeyspaceMember {
     }
 }
 
-/// The nodes among which a keyspace is divided, and since when they are the same.
+/// Nodes that share a keyspace, and the time of the last change among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct KeyspaceMembers {
     pub(super) seats: Vec<KeyspaceMember>,
@@ -75,45 +76,45 @@ impl KeyspaceMembers {
         }
     }
 
-    /// A node of the group, by name.
+    /// Returns the member with this name.
     pub(super) fn seat(&self, name: &NodeName) -> Option<&KeyspaceMember> {
         self.seats.iter().find(|seat| seat.name == *name)
     }
 }
 
-/// The nodes that are there, and who of them takes part in which keyspace.
+/// Nodes that are present, and the keyspaces in which each of them takes part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Membership {
-    /// All active nodes, whatever they serve: they take turns at what one of all should do.
+    /// All active nodes, whatever they serve. Their order decides which node does work that only one node should do.
     pub(super) members: Vec<Member>,
     /// The nodes of each keyspace that this node serves.
     groups: BTreeMap<KeyspaceName, KeyspaceMembers>,
     /// Empty group, for keyspaces that this node does not serve.
     none: KeyspaceMembers,
     trusted_since: Time,
-    /// How much later than the first of them this node looks whether somebody else's session is over.
+    /// Delay of this node's expiry checks after those of the first node.
     turn: Duration,
 }
 
 impl Membership {
-    /// What was observed before this time proves nothing.
+    /// Discards all observations made before this time: they prove nothing.
     pub(super) fn trust_from(&mut self, now: Time) {
         self.trusted_since = now;
     }
 
-    /// For [`Node::essence`]: forgets since when observations count, if everything in doubt was observed later.
+    /// For [`Node::essence`]: resets the time since which observations count, if everything in doubt was observed later.
     pub(super) fn forget_trust(&mut self, oldest_doubt: Time) {
         if self.trusted_since <= oldest_doubt {
             self.trusted_since = Time::ZERO;
         }
     }
 
-    /// The nodes of a keyspace that this node serves; none of any other.
+    /// Returns the members of a keyspace that this node serves, and an empty group for any other keyspace.
     pub(super) fn of(&self, keyspace: &KeyspaceName) -> &KeyspaceMembers {
         self.groups.get(keyspace).unwrap_or(&self.none)
     }
 
-    /// For [`Node::essence`]: forgets since when groups are the same that have been so until `settled`.
+    /// For [`Node::essence`]: resets the times of groups that have not changed since `settled`.
     pub(super) fn forget_since(&mut self, settled: Time) {
         for group in self.groups.values_mut() {
             if group.since <= settled {
@@ -122,13 +123,13 @@ impl Membership {
         }
     }
 
-    /// Returns whether this node keeps what it has of a keyspace and gets nothing.
+    /// Returns whether this node is cordoned in a keyspace: it keeps its shards and gets no more.
     pub(super) fn is_cordoned(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
         let me = self.of(keyspace).seat(&cx.config.name);
         me.is_some_and(|seat| seat.cordoned)
     }
 
-    /// Whether the present incarnation of a node could not load the shard.
+    /// Returns `true` if the present session of a node has failed to load the shard.
     pub(super) fn has_failed(
         &self,
         _cx: &Ctx,
@@ -140,7 +141,7 @@ impl Membership {
         seat.is_some_and(|seat| record.was_failed_by(seat.session))
     }
 
-    /// Returns whether another node than this one takes shards of the keyspace and has not yet failed to load this one.
+    /// Returns whether a node other than this one takes shards of the keyspace and has not yet failed to load this one.
     pub(super) fn somebody_else_may_load(
         &self,
         cx: &Ctx,
@@ -155,12 +156,12 @@ impl Membership {
 }
 
 impl Membership {
-    /// When a session will have been watched for long enough to be over, if nothing changes.
+    /// Returns the time at which a session has been watched for long enough to be over, if its record does not change.
     pub(super) fn expires_at(&self, cx: &Ctx, session: SessionId) -> Option<Time> {
         self.is_old_at(cx, cx.view.sessions.cell(&session)?)
     }
 
-    /// The same of what is known of a session.
+    /// Implements [`Self::expires_at`] for the known state of a session.
     fn is_old_at(&self, cx: &Ctx, cell: &KeyState<SessionRecord>) -> Option<Time> {
         let timing = &cx.config.timing;
         let rules = cx.config.rules;
@@ -173,7 +174,7 @@ impl Membership {
             KeyState::Present(seen) if seen.record.ended.is_some() => {
                 Some(seen.since + timing.proof_of(seen.record.ttl))
             }
-            // Its lease is asked about. What a record says of its time, without a lease, is somebody else's word.
+            // Only a query of the lease proves expiry here. The timing in a record without a lease was written by another process.
             _ if cx.config.timekeeper == Timekeeper::Store => None,
             KeyState::Present(seen) => {
                 let ttl = seen.record.ttl;
@@ -184,9 +185,9 @@ impl Membership {
                     && clock.id == *boot_id
                     && seen.record.renewals > 0
                 {
-                    // One machine, one clock: its own deadline can be read off. The wait gives it the time to renew.
-                    // Not of a session's first record: that one is written if absent, and so may land late, after
-                    // renewals that somebody has deleted.
+                    // On one machine all processes share a clock, so the deadline in the record counts. The wait gives the session time
+                    // to renew. A session's first record is excluded. It is written if absent, so it may land late, after renewals that
+                    // were deleted.
                     return Some(clock.until_ns.max(trusted + ttl / 3));
                 }
                 Some(seen.since.max(trusted) + timing.proof_of(ttl))
@@ -215,14 +216,14 @@ impl Membership {
         }
     }
 
-    /// Whether this node is the one that does what one of all should do.
+    /// Returns `true` if this node does the work that only one node of the cluster should do.
     pub(super) fn is_first_member(&self, cx: &Ctx) -> bool {
         let first = self.members.iter().map(|m| &m.name).min();
         first == Some(&cx.config.name)
     }
 
-    /// Returns whether this node is the first of those that serve a keyspace, whether they take shards or not: the one that acts
-    /// where one of them should.
+    /// Returns whether this node is the first of those that serve a keyspace, including nodes that take no shards. The first node does
+    /// the work that only one of them should do.
     pub(super) fn is_first_of(&self, cx: &Ctx, keyspace: &KeyspaceName) -> bool {
         if cx.config.rules.broken_by(Mutant::StrangersCounted) {
             return self.is_first_member(cx);
@@ -234,7 +235,7 @@ impl Membership {
 }
 
 impl Membership {
-    /// Returns how late the process was woken if that was too late for observations of other processes to count.
+    /// Returns `true` if the process was woken too late for its observations of other processes to count.
     pub(super) fn note_late_wakeup(&mut self, cx: &mut Ctx, now: Time) -> bool {
         let Some(wake) = cx.timers.next().filter(|wake| *wake < now) else {
             return false;
@@ -250,8 +251,8 @@ impl Membership {
 
     /// Ends a session that was observed for long enough, or schedules the next check.
     ///
-    /// `is_current`: the known state of the session is the state in the store. Otherwise the record is read first. Returns `true` if
-    /// the session is known to have ended.
+    /// With `is_current`, the known state of the session is the state in the store. Otherwise the record is read first. Returns `true`
+    /// if the session is known to have ended.
     pub(super) fn check_expiry(&self, cx: &mut Ctx, id: SessionId, is_current: bool) -> bool {
         if !matches!(cx.life, Life::Running) || cx.session() == Some(id) {
             return false;
@@ -280,13 +281,14 @@ impl Membership {
             return false;
         }
         let healthy = cx.lease_phase() == Some(LeasePhase::Attached);
-        // A tombstone that is old enough is no proof by itself: the write shows that it was there all the time.
-        let may_end = healthy || cx.broken_by(Mutant::JudgeOverslept) || cx.is_unproven(id);
-        if !cx.is_unproven(id) && cx.is_newer(id) {
+        // A tombstone without proof does not become proof by its age. The compare-and-swap shows that the tombstone was there all the
+        // time.
+        let may_end = healthy || cx.broken_by(Mutant::JudgeOverslept) || cx.view.is_unproven(id);
+        if !cx.view.is_unproven(id) && cx.view.is_newer(id) {
             return false;
         }
         if may_end {
-            cx.end_session(id, EndReason::Expired, WritePurpose::ExpireSession(id));
+            session_end::end_session(cx, id, EndReason::Expired, WritePurpose::ExpireSession(id));
         } else {
             let again = cx.now + cx.config.timing.renew_interval;
             cx.timers.set(Timer::SessionExpiry(id), again);
@@ -320,7 +322,7 @@ impl Membership {
     /// Derives the members of each keyspace from the view. Returns `None` if no member can have changed, otherwise the keyspaces
     /// whose members changed.
     pub(super) fn refresh(&mut self, cx: &mut Ctx) -> Option<Vec<KeyspaceName>> {
-        // A shadow node counts itself, and its session may be new. The part of other nodes does not change with a renewal.
+        // A shadow node counts itself, and its session may be new. Renewals of other nodes do not change the members.
         let me = cx.session().filter(|_| cx.config.role == Role::Shadow);
         if !cx.view.take_members_moved() && me.is_none() {
             return None;
@@ -333,7 +335,7 @@ impl Membership {
             .collect();
         let members: Vec<Member> = active.iter().map(member).collect();
         if members != self.members {
-            // Nodes check one after the other, so that not all of them write the same tombstone.
+            // Nodes check one after the other, so that they do not all write the same tombstone.
             let place = members.iter().position(|m| m.name == cx.config.name);
             let place = u32::try_from(place.unwrap_or(0).min(5)).unwrap_or(5);
             self.turn = cx.config.timing.ttl / 100 * place;

@@ -263,7 +263,7 @@ impl Node {
             Timer::Renew => self.session.renew(cx, &self.shards),
             Timer::Lease | Timer::Absent => {}
             Timer::SessionExpiry(id) => {
-                let current = !cx.is_dated_back(id);
+                let current = !cx.view.is_dated_back(id);
                 self.check_expiry(id, current);
             }
             Timer::Shard(id) => self.shards.evaluate(cx, members, assignment, &id),
@@ -518,7 +518,7 @@ impl Node {
         sync::check_progress(cx);
         self.recovery.restore_node_record(cx);
         self.recovery.restore_cluster_record(cx);
-        cx.check_neighbour_leases();
+        store_lease::check_neighbour_leases(cx);
         self.leader.check_leadership(cx, &self.membership);
         self.leader.plan_soon(cx);
         cx.read(Key::Node(cx.config.name.clone()));

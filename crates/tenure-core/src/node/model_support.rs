@@ -1,4 +1,4 @@
-//! For model checkers: a node whose counters begin where they can be told from everything else.
+//! Support for model checkers: nodes whose counters start at distinguishable values, and states without irrelevant differences.
 
 use crate::ids::Revision;
 use crate::keys::Key;
@@ -9,27 +9,27 @@ use super::store_requests::{Pending, Write};
 use super::sync::StoreProgress;
 use super::{Life, Node};
 
-/// Where the counters of a node begin. They name requests, stays and writes; only their order means anything.
+/// Start values of a node's counters. The counters identify requests, activations and writes; only their order has a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
-    /// Requests to the store.
+    /// Counter of requests to the store.
     pub ops: u64,
-    /// Stays of shards.
+    /// Counter of activations of shards.
     pub runs: u64,
-    /// Marks of writes.
+    /// Counter of the nonces of writes.
     pub nonces: u64,
 }
 
-/// What a node has written, and knows of others' writing, since it last read everything.
+/// Writes of a node and of other processes since the node's last complete read, as far as the node knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
-    /// How far the store had come then.
+    /// Store revision of the last complete read.
     pub listed: u64,
-    /// How often the node wrote since.
+    /// Number of the node's writes since then.
     pub written: u64,
-    /// The versions of its last writes.
+    /// Versions of the node's last writes.
     pub last_writes: &'a [u64],
-    /// It has noticed that somebody else wrote: nothing else counts until it reads everything again.
+    /// `true` once the node has noticed a write of another process. The other fields then have no meaning until the next complete read.
     pub others_wrote: bool,
 }
 
@@ -44,11 +44,11 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// Implements [`Node::essence`].
+/// Returns a copy of the node for [`Node::essence`].
 pub(super) fn essence(of: &Node) -> Node {
     let mut node = of.clone();
     let (now, timing) = (of.ctx.now, &of.ctx.config.timing);
-    // Both are set anew by the next step before anything asks for them.
+    // The next step sets both before any code reads them.
     node.ctx.now = Time::ZERO;
     node.ctx.from_watch = false;
     let forget = |time: &mut Time, over: bool| {
@@ -76,7 +76,7 @@ pub(super) fn essence(of: &Node) -> Node {
     for (id, mark) in &mut node.shards.doubtful {
         *mark = u64::from(of.ctx.view.mark(&Key::Shard(id.clone())) == *mark);
     }
-    // A store that never goes back is never behind what it once said.
+    // A store that is never restored never reports a revision below an earlier one.
     node.ctx.progress.asked_at = Revision(0);
     node.ctx.progress.behind = of
         .ctx
@@ -97,7 +97,7 @@ pub(super) fn essence(of: &Node) -> Node {
                 ..
             }
             | Pending::Delete { key, mark } => {
-                // A key's mark never goes back: what counts is whether it is still the one.
+                // A key's mark only increases, so only its equality with the current mark matters.
                 *mark = u64::from(of.ctx.view.mark(key) == *mark);
             }
             _ => {}
@@ -111,8 +111,8 @@ pub(super) fn essence(of: &Node) -> Node {
     node
 }
 
-/// Since when the session has been known that has been so for longest and is not over: what was observed before it
-/// proves nothing anyway.
+/// Returns the earliest time since which a session that is not over is known in its current state. Observations before this time prove
+/// nothing anyway.
 fn oldest_doubt(of: &Node) -> Time {
     let doubts = of
         .ctx
@@ -127,7 +127,7 @@ fn oldest_doubt(of: &Node) -> Time {
     doubts.min().unwrap_or(Time::NEVER)
 }
 
-/// True if no record is missing or damaged and no start is under way, so that no decision waits for a complete read.
+/// Returns `true` if no record is missing or damaged and no start is in progress, so that no decision waits for a complete read.
 fn lacks_nothing(of: &Node) -> bool {
     fn there<K: Ord + Clone, R>(table: &KnownRecords<K, R>) -> bool {
         let present = |cell: &KeyState<R>| matches!(cell, KeyState::Present(_));

@@ -1,8 +1,7 @@
-//! What operators ask of a leader: to move a shard once, and to even out a keyspace now.
+//! Requests of operators to the leader: single moves of shards, and an immediate rebalance of a keyspace.
 //!
-//! A wish stands in the record that it is about, so that it is heard by whoever leads, and is taken away by the write that
-//! grants it: it is granted once. What cannot be granted is taken away too, rather than to lie in wait for a day on which
-//! nobody remembers it.
+//! A request is stored in the record that it concerns, so that every leader reads it. The write that fulfils the request also removes it,
+//! so a request takes effect once. Requests that cannot be fulfilled are removed too, so that they do not take effect unexpectedly later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::plan_writer::PlanUpdate;
 use super::store_requests::{Pending, WritePurpose};
 
 impl Leader {
-    /// What the wishes of operators come to.
+    /// Returns the plan updates that follow from the operators' move requests.
     pub(super) fn requested_updates(
         &self,
         cx: &Ctx,
@@ -44,7 +43,7 @@ impl Leader {
         {
             return None;
         }
-        if !cx.takes_shards(&to, &id.keyspace) {
+        if !cx.view.takes_shards(&to, &id.keyspace) {
             return Some(PlanUpdate::DropRequest);
         }
         let owner = record.owner().filter(|o| !cx.ended(o.session));
@@ -58,7 +57,7 @@ impl Leader {
         }
     }
 
-    /// By which rules to plan: while an operator wants a keyspace evened out, without waiting for anything to come to rest.
+    /// Returns the planning rules. While an operator requests a rebalance of the keyspace, the rules contain no waiting times.
     pub(super) fn adjusted_rules(
         &self,
         cx: &Ctx,
@@ -72,7 +71,7 @@ impl Leader {
         }
     }
 
-    /// Takes the wish for an even keyspace away, once nothing is left to move.
+    /// Removes the rebalance request of a keyspace once nothing is left to move.
     pub(super) fn clear_rebalance_request(
         &mut self,
         cx: &mut Ctx,
@@ -118,7 +117,7 @@ impl Leader {
 }
 
 impl PlanRules {
-    /// The same without waiting for anything to come to rest. How much may move at a time stays as it is.
+    /// Returns the same rules without waiting times. The limits on concurrent moves remain.
     #[must_use]
     pub fn promptly(&self) -> Self {
         let calm = Duration::ZERO;

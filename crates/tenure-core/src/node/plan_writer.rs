@@ -1,8 +1,8 @@
-//! What a leader does: derives a view for the planner from the records, and writes what the planner decides into them.
+//! Planning of the leader: derives the planner's view from the records, and writes the planner's decisions into the records.
 //!
-//! Level-triggered: nothing is remembered that decides, but for what makes a planner calm (since when nodes are as they are,
-//! what was moved lately). Every write is guarded by the version that it was decided on, carries the leader's
-//! term, and is refused where a newer term has spoken. A leader that is wrong, or late, costs moves and never safety.
+//! Planning is level-triggered: no decision depends on remembered state. The leader only remembers what prevents needless moves: since when
+//! nodes are in their state, and recent moves. Every write is guarded by the version that the decision is based on, and carries the
+//! leader's term. A write is rejected if the record already carries a newer term. A wrong or late leader costs moves, never safety.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,65 +30,65 @@ use super::membership::Membership;
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
-/// How many times a ttl a node's absences are remembered.
+/// Time for which the leader remembers a node's absences, in multiples of the ttl.
 const MEMORY: u32 = 100;
 
-/// Maximum wait of a leader for further changes before it plans; very many shards add to it.
+/// Maximum time that a leader waits for further changes before it plans. Very many shards add to it.
 const SOON: Duration = Duration::from_millis(50);
 
-/// How many words a leader has at a time. With more to say it plans again soon: between two plans it renews its session.
+/// Maximum number of plan updates per planning round. With more updates the leader plans again soon, and renews its session in between.
 const MAX_UPDATES: usize = 10_000;
 
-/// What a leader remembers between plans.
+/// State that a leader keeps between plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Planning {
     term: u64,
-    /// The number of the last plan that had changes. Only grows, over all leaders.
+    /// Number of the last plan with changes. The number only increases, across all leaders.
     seq: u64,
-    /// When it last planned.
+    /// Time of the last planning round.
     planned: Time,
     nodes: BTreeMap<NodeName, Watched>,
     moved: BTreeMap<ShardId, Time>,
-    /// Shards that a write is under way to: it counts as done.
+    /// Shards with a plan update in progress: the planner treats the update as done.
     writing: BTreeMap<ShardId, Writing>,
-    /// Moves that have not led to another epoch.
+    /// Moves that have not led to a new epoch.
     tried: BTreeMap<ShardId, Tried>,
-    /// What was said already and still holds.
+    /// Problems that were reported and still exist.
     told: BTreeMap<KeyspaceName, BTreeSet<String>>,
 }
 
-/// A leader's word on a shard.
+/// Update of a shard's record by the leader.
 pub(super) enum PlanUpdate {
-    /// Who should have it.
+    /// Assign the shard to this node, or to none.
     Assign(Option<NodeName>),
-    /// Move the shard to this node. True if further moves to the node wait for the budgets.
+    /// Move the shard to this node. `true` if further moves to the node wait for the budgets.
     Move(NodeName, Reason, bool),
-    /// It stays where it is.
+    /// Abort the move: the shard remains with its owner.
     Cancel,
-    /// What an operator wished for it cannot be, or is so already.
+    /// Remove an operator's move request that cannot be fulfilled, or that already is.
     DropRequest,
 }
 
-/// A shard's moves at one epoch.
+/// Moves of a shard at one epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Tried {
     epoch: Epoch,
-    /// The last one was begun, and what became of it was not looked at.
+    /// `true` if the leader started a move and has not evaluated its outcome yet.
     open: bool,
     times: u32,
     until: Time,
 }
 
-/// A write that is under way.
+/// Plan update in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Writing {
     to: Option<NodeName>,
     sweeps: bool,
-    /// What the store said if it did not take it.
+    /// Error of the store if the write failed.
     error: String,
 }
 
-/// A node as the leader has watched it.
+/// State of a node as observed by the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Watched {
     state: NodeState,
@@ -117,7 +117,7 @@ impl Planning {
         }
     }
 
-    /// Takes in how a node is now.
+    /// Updates the observation of a node. Returns the start of its current state and its number of absences.
     fn watch(
         &mut self,
         now: Time,
@@ -129,7 +129,7 @@ impl Planning {
         let watched = self.nodes.entry(name.clone()).or_insert_with(|| Watched {
             state,
             session,
-            // A new leader takes its time, too: it cannot know since when.
+            // A new leader cannot know since when the node is in this state, so it counts from now.
             since: now,
             absences: 0,
         });
@@ -146,7 +146,7 @@ impl Planning {
     }
 }
 
-/// What a leader remembers, at a time.
+/// Leader's state between plans, as the planner reads it at one time.
 struct Remembered<'a> {
     planning: &'a mut Planning,
     now: Time,
@@ -181,7 +181,7 @@ fn member(node: Participant<'_>) -> Member {
     }
 }
 
-/// What one plan came to.
+/// Numbers of changes in one plan.
 #[derive(Default)]
 struct Count {
     intended: usize,
@@ -191,7 +191,7 @@ struct Count {
 }
 
 impl Leader {
-    /// Plans at once after a pause, else before long: what comes together is planned together.
+    /// Plans at once after a pause, otherwise after a short wait, so that simultaneous changes lead to one plan.
     pub(super) fn plan_soon(&mut self, cx: &mut Ctx) {
         let Some(planning) = &self.planning else {
             return;
@@ -202,7 +202,7 @@ impl Leader {
         cx.timers.set_sooner(Timer::Plan, cx.now.max(last + wait));
     }
 
-    /// Plans for every keyspace that a leader plans for.
+    /// Plans every keyspace with `assigned_by = leader`.
     pub(super) fn plan(&mut self, cx: &mut Ctx, membership: &Membership) {
         if !self.leads(cx) {
             return self.check_leadership(cx, membership);
@@ -242,7 +242,7 @@ impl Leader {
         self.clear_rebalance_request(cx, keyspace, &planned);
     }
 
-    /// Says what the planner had to work around, once for as long as it lasts.
+    /// Reports the problems that the planner found, each once for as long as it exists.
     fn report_problems(
         &mut self,
         cx: &mut Ctx,
@@ -263,8 +263,8 @@ impl Leader {
 
     fn plan_rules(&mut self, cx: &mut Ctx, keyspace: &KeyspaceName) -> Option<PlanRules> {
         let mut settings = cx.view.keyspaces.get(keyspace)?.planning.settings();
-        // After an outage everybody's session may be over: whoever is back first leaves the others the time to come for what
-        // is theirs (P5). Nobody who was seen alive since then waits longer for it: a ttl is over before he counts as dead.
+        // After an outage all sessions may be over. The first node to return gives the others time to return to their shards (P5). Failover
+        // of nodes seen alive since then is not delayed: such a node expires no sooner than after a ttl.
         let ttl = cx.config.timing.ttl;
         let registered = cx.own.as_ref().map_or(Time::ZERO, |own| own.registered);
         if cx.now.since(registered) < ttl {
@@ -308,7 +308,7 @@ impl Leader {
         view.ok()
     }
 
-    /// Writes what was decided; what does not fit any more is decided anew when that is seen.
+    /// Writes the decisions of a plan. Decisions that no longer fit are made again once the records show it.
     fn carry_out(
         &mut self,
         cx: &mut Ctx,
@@ -344,7 +344,7 @@ impl Leader {
                 Decision::Intend { .. } => count.intended += 1,
                 _ => count.cancelled += 1,
             }
-            let swept = cx.names_departed(&record, keyspace);
+            let swept = cx.view.names_departed(&record, keyspace);
             if swept {
                 count.swept.push(Key::Shard(id.clone()));
             }
@@ -353,7 +353,7 @@ impl Leader {
         let all = cx.view.shards.iter();
         for (id, seen) in all.filter(|(id, _)| id.keyspace == *keyspace) {
             let stale = matches!(seen.record.ownership, Ownership::Free { .. })
-                && cx.names_departed(&seen.record, keyspace)
+                && cx.view.names_departed(&seen.record, keyspace)
                 && !decided.contains(id)
                 && !self.is_writing(cx, id);
             if stale {
@@ -364,7 +364,7 @@ impl Leader {
         self.write_plan(cx, keyspace, view, planned, words, count);
     }
 
-    /// What to write for a decision; nothing if it stands there, is being written, or has to wait.
+    /// Returns the plan update for a decision; `None` if the record has it already, a write is in progress, or the update must wait.
     fn update_for(
         &mut self,
         cx: &mut Ctx,
@@ -381,7 +381,7 @@ impl Leader {
         let moving = record.ownership.moving();
         let comes = |mv: &Move| !cx.ended(mv.to.session);
         if moving.is_some_and(|(mv, phase)| phase == MovePhase::Sealed && comes(mv)) {
-            // Its successor is about to take it, whatever became of its owner.
+            // The target is about to take the shard, even if the owner is gone.
             return None;
         }
         let word = match decision {
@@ -394,8 +394,8 @@ impl Leader {
                     Some(owner) if owner.node == to => return None,
                     Some(_) if moving.is_some() => return None,
                     Some(_) if serving && cx.pause.is_active(cx.now) => return None,
-                    // Who stops moves what it has by itself, and has shut its gate once it has given that up.
-                    Some(owner) if serving && cx.is_stopping(owner.session) => return None,
+                    // A stopping owner starts its moves itself. After `drain_timeout` it closes the gates of the remaining shards.
+                    Some(owner) if serving && cx.view.is_stopping(owner.session) => return None,
                     Some(_) if serving => PlanUpdate::Move(to, Reason::Planned, more),
                     _ => PlanUpdate::Assign(Some(to)),
                 }
@@ -417,7 +417,7 @@ impl Leader {
         Some(word)
     }
 
-    /// Until when no move of a shard is begun: one that was called off is not begun again at once.
+    /// Returns the time until which no move of a shard is started: an aborted move is not repeated at once.
     fn deferred_until(&mut self, cx: &mut Ctx, id: &ShardId, record: &ShardRecord) -> Option<Time> {
         let (now, timing) = (cx.now, cx.timing());
         let planning = self.planning.as_mut()?;
@@ -475,7 +475,7 @@ impl Leader {
         }
     }
 
-    /// The node that the planner chose, or another if its present incarnation has failed to load the shard.
+    /// Returns the node that the planner chose, or another one if its current session has failed to load the shard.
     fn able_target(
         &self,
         cx: &Ctx,
@@ -485,7 +485,8 @@ impl Leader {
         chosen: NodeName,
     ) -> Option<NodeName> {
         let failed = |name: &NodeName| {
-            cx.present(name, keyspace)
+            cx.view
+                .present(name, keyspace)
                 .is_none_or(|(session, _)| record.was_failed_by(session))
         };
         if record.failures.is_empty() || !failed(&chosen) {
@@ -502,7 +503,7 @@ impl Leader {
         planning.is_some_and(|p| p.writing.contains_key(id))
     }
 
-    /// Writes the leader's word on a shard.
+    /// Writes a plan update to a shard's record.
     fn write_update(
         &mut self,
         cx: &mut Ctx,
@@ -525,7 +526,7 @@ impl Leader {
                 Transition::RequestMove { node: None },
             ),
             PlanUpdate::Move(node, reason, more) => {
-                let Some((session, _)) = cx.present(&node, &id.keyspace) else {
+                let Some((session, _)) = cx.view.present(&node, &id.keyspace) else {
                     return;
                 };
                 let to = Owner {
@@ -581,7 +582,7 @@ impl Leader {
         );
     }
 
-    /// Remembers why a write of a plan failed.
+    /// Remembers the error of a failed plan update.
     pub(super) fn note_failure(&mut self, purpose: &WritePurpose, failure: &StoreFailure) {
         if let WritePurpose::Plan(id) = purpose
             && let Some(planning) = &mut self.planning

@@ -1,5 +1,6 @@
-//! Queries of the known records that several parts need.
+//! Queries of known records, shared by several parts.
 
+use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,42 +48,23 @@ impl Ctx {
             || (by_name && self.session().is_some())
     }
 
-    /// Returns `true` while the node stops.
+    /// Returns `true` while the node is stopping.
     pub(super) fn is_leaving(&self) -> bool {
         matches!(self.life, Life::Stopping)
     }
 
-    /// Whether an operator wants this node to have shards.
+    /// Returns `true` if the mode of this node is `active`, or if the node's record is not known.
     pub(super) fn is_active(&self) -> bool {
         let me = self.view.nodes.get(&self.config.name);
         me.is_none_or(|node| node.mode == NodeMode::Active)
     }
 
-    pub(super) fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
-    }
-
-    /// Whether a leader plans for a keyspace.
-    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
-        let record = self.view.keyspaces.get(keyspace);
-        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
-    }
-
-    /// Whether this node only looks on while a leader plans for a keyspace.
+    /// Returns `true` if the leader plans for a keyspace and this node only simulates it, as a shadow node.
     pub(super) fn simulates_plan(&self, keyspace: &KeyspaceName) -> bool {
-        self.config.role == Role::Shadow && self.is_coordinated(keyspace)
+        self.config.role == Role::Shadow && self.view.is_coordinated(keyspace)
     }
 
-    /// Whether a leader has anything to plan.
-    pub(super) fn has_coordinated(&self) -> bool {
-        self.view
-            .keyspaces
-            .iter()
-            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
-    }
-
-    /// Whether somebody leads, as far as this node can see.
+    /// Returns `true` if there is a leader, as far as this node knows.
     pub(super) fn is_led(&self) -> bool {
         self.view
             .leader
@@ -99,33 +81,7 @@ impl Ctx {
         cluster.max(self.config.timing.ttl).max(self.longest)
     }
 
-    /// Whether a session's record has a lower rev than this view has seen of it: a hand, or a store that was put back, dated it
-    /// back. The view takes its renewals for old news then, and that none are heard says nothing.
-    pub(super) fn is_dated_back(&self, id: SessionId) -> bool {
-        let rev = self.view.sessions.get(&id).map(|s| s.head.rev);
-        rev.is_some_and(|rev| rev < self.view.mark(&Key::Session(id)))
-    }
-
-    /// Whether a session has a tombstone that proves nothing until somebody who has watched it for long enough says so.
-    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
-        self.view
-            .sessions
-            .get(&id)
-            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
-    }
-
-    /// Whether a session's record was written in a format that must not be rewritten.
-    pub(super) fn is_newer(&self, id: SessionId) -> bool {
-        matches!(
-            self.view.sessions.cell(&id),
-            Some(KeyState::Damaged {
-                damage: RecordError::Newer(_),
-                ..
-            })
-        )
-    }
-
-    /// Returns why a shard has had no owner that serves it for longer than three ttl; `None` if it has one, or had lately.
+    /// Returns the reason if no owner has served a shard for longer than three ttl. `None` if an owner serves it, or did so recently.
     pub(super) fn unserved_for_long(
         &self,
         id: &ShardId,
@@ -143,33 +99,7 @@ impl Ctx {
         members::unserved(&seen.record, |session| self.ended(session), blocked)
     }
 
-    pub(super) fn present(
-        &self,
-        name: &NodeName,
-        keyspace: &KeyspaceName,
-    ) -> Option<(SessionId, &SessionRecord)> {
-        let node = members::participant(&self.view, name, keyspace)?;
-        Some((node.session, node.record))
-    }
-
-    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
-        let record = self.view.sessions.get(&session);
-        record.is_some_and(|session| session.stopping)
-    }
-
-    /// Whether a record's intention names a node that is gone.
-    pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        LiveRecords::new(&self.view, &|_| false).names_departed(record, keyspace)
-    }
-
-    pub(super) fn owned_by(&self, session: SessionId) -> usize {
-        let shards = self.view.shards.iter();
-        shards
-            .filter(|(_, s)| s.record.is_owned_by(session))
-            .count()
-    }
-
-    /// When a shard that nobody has may be taken without a leader's word.
+    /// Returns the time from which an unowned shard may be claimed without an assignment by the leader.
     pub(super) fn fallback_claim_at(&self, record: &ShardRecord, since: Time) -> Time {
         let ended = record
             .owner()
@@ -178,7 +108,7 @@ impl Ctx {
         free_since + self.fallback_wait()
     }
 
-    /// For how long a shard is left to a leader.
+    /// Returns the time for which an unowned shard is left to the leader.
     pub(super) fn fallback_wait(&self) -> Duration {
         self.config.timing.ttl * if self.is_led() { 8 } else { 2 }
     }
@@ -186,7 +116,7 @@ impl Ctx {
     pub(super) fn is_unplanned(&self, id: &ShardId) -> bool {
         let mine = self.config.keyspaces.contains_key(&id.keyspace);
         let record = self.view.shards.get(id);
-        mine && self.is_coordinated(&id.keyspace)
+        mine && self.view.is_coordinated(&id.keyspace)
             && record.is_some_and(|record| {
                 record.ownership == Ownership::FREE
                     && record.assigned.is_none()
@@ -194,7 +124,7 @@ impl Ctx {
             })
     }
 
-    /// When something that is missing since then may be made anew.
+    /// Returns the time from which a record that has been missing since `since` may be restored.
     pub(super) fn restore_at(&self, since: Time) -> Time {
         if self.config.rules.broken_by(Mutant::RestoreWithoutWitnesses) {
             return since;
@@ -202,7 +132,7 @@ impl Ctx {
         since + self.config.timing.proof_of(self.longest_ttl())
     }
 
-    /// Every incarnation that may be serving something: all that are not proven to have ended.
+    /// Returns every session that may be serving a shard: all that are not proven to have ended.
     pub(super) fn possible_owners(&self) -> Vec<SessionId> {
         let cells = self.view.sessions.cells();
         let possible = cells.filter(|(id, cell)| match cell {
@@ -215,16 +145,11 @@ impl Ctx {
         possible.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a shard must exist: in a named keyspace only those that were seen.
-    pub(super) fn belongs(&self, id: &ShardId) -> bool {
-        let keyspace = self.view.keyspaces.get(&id.keyspace);
-        keyspace.is_some_and(|k| is_of(k.kind, id))
-    }
-
-    /// What this node has to say about a restored shard.
+    /// Returns the disclaimer that this node can write for a restored shard, if any.
     pub(super) fn disclaimer(&self, witnesses: &[SessionId]) -> Option<Transition> {
         let me = self.session()?;
-        // Who owns nothing speaks for itself alone, and only if it is asked: its record may have been taken for a node's.
+        // A process that owns nothing disclaims only for its own session, and only if that session is listed. Its record may have been
+        // taken for that of a node.
         let speaks = |of: SessionId| self.config.role == Role::Node && self.ended(of);
         let session = witnesses.iter().copied().find(|w| *w == me || speaks(*w))?;
         Some(Transition::DisclaimOwnership { session })
@@ -237,7 +162,8 @@ impl Ctx {
         (seen.record.session == me).then(|| ((*seen.record).clone(), expect))
     }
 
-    /// The shard's record, if it and its keyspace's are there and readable; else why not.
+    /// Returns the shard's record and the minimum generation if both the shard's and the keyspace's records are readable; otherwise the
+    /// reason.
     pub(super) fn readable(&self, id: &ShardId) -> Result<(&Versioned<ShardRecord>, u32), Reason> {
         if self.store_replaced.is_some() {
             return Err(Reason::StoreReplaced);
@@ -257,24 +183,18 @@ impl Ctx {
         }
     }
 
-    /// Returns true if there is a live router of the keyspace.
-    pub(super) fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
-        let mut sessions = self.view.sessions.iter();
-        sessions.any(|(_, s)| s.record.routes(keyspace))
-    }
-
-    /// Whether a stopping node has given moves their time: what is left is released.
+    /// Returns `true` if a stopping node has used up the time for moves. The node releases the remaining shards.
     pub(super) fn is_past_moving(&self) -> bool {
         matches!(self.life, Life::Stopping)
             && self.now >= self.stopping_since + self.config.timing.drain_timeout
     }
 
-    /// Whether the target of a move can no longer take the shard.
+    /// Returns `true` if the target of a move can no longer take the shard.
     pub(super) fn is_target_gone(&self, mv: &Move) -> bool {
         self.ended(mv.to.session)
     }
 
-    /// Whether every live router holds what comes for a shard on this move.
+    /// Returns `true` if every live router holds the requests for a shard because of this move.
     pub(super) fn routers_hold(&self, id: &ShardId, mv: u64) -> bool {
         if self.config.rules.broken_by(Mutant::SealWithoutRouters) {
             return true;
@@ -284,7 +204,8 @@ impl Ctx {
         routers.all(|(_, seen)| seen.record.holds(id) == Some(mv))
     }
 
-    /// The record of a shard that is this node's at this epoch and may be served, but for its move; else why not.
+    /// Returns the record of a shard that this node owns at this epoch and may serve, otherwise the reason. A move in progress counts
+    /// only once it is sealed.
     pub(super) fn still_mine(
         &self,
         id: &ShardId,
@@ -305,55 +226,13 @@ impl Ctx {
         Ok(record)
     }
 
-    /// The shard records that a keyspace lacks when it is created or restored, and since when this node knows that.
-    pub(super) fn lost_at_start(
-        &self,
-        name: &KeyspaceName,
-        kind: KeyspaceKind,
-        fresh: bool,
-    ) -> BTreeMap<ShardId, Time> {
-        let KeyspaceKind::Hashed(n) = kind else {
-            return BTreeMap::new();
-        };
-        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
-        ids.filter_map(|id| {
-            let since = match self.view.shards.cell(&id) {
-                None => Time::ZERO,
-                Some(KeyState::Missing { since }) => *since,
-                Some(KeyState::Damaged { damage, since, .. })
-                    if !fresh && damage.is_placeholder() =>
-                {
-                    *since
-                }
-                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
-            };
-            Some((id, since))
-        })
-        .collect()
-    }
-
-    pub(super) fn is_corrupt(&self, id: SessionId) -> bool {
-        let cell = self.view.sessions.cell(&id);
-        matches!(
-            cell,
-            Some(KeyState::Damaged {
-                damage: RecordError::Corrupt(_),
-                ..
-            })
-        )
-    }
-
-    /// When the store must have ended the session of a process that is dead, counted from now on: it is granted for longer than
-    /// the ttl where the store has a least time of its own, and is not looked at all the time.
+    /// Returns the time within which the store must end the session of a dead process, counted from now. The store grants more than the
+    /// ttl if its minimum lease is longer, and does not check for expiry continuously.
     pub(super) fn lease_ends_within(&self, session: SessionId) -> Duration {
         let record = self.view.sessions.get(&session);
         let granted = record.and_then(|s| s.leased).unwrap_or_default();
         let longest = granted.max(self.longest_ttl());
         longest + longest / 5 + Duration::from_secs(1)
-    }
-
-    pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
-        LiveRecords::new(&self.view, &|_| false).is_referred_to(session)
     }
 
     pub(super) fn holds_leadership(&self) -> bool {
@@ -369,13 +248,7 @@ impl Ctx {
         candidate && matches!(self.life, Life::Running) && self.may_own()
     }
 
-    /// Whether a node is there and may be given shards of a keyspace.
-    pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
-        let node = members::participant(&self.view, name, keyspace);
-        node.is_some_and(|node| node.state == NodeState::Active)
-    }
-
-    /// Sees to it that a shard record that has become unreadable is restored in time.
+    /// Schedules the restore of a shard record that has become unreadable.
     pub(super) fn restore_later(&mut self, id: &ShardId) {
         if let Some(KeyState::Damaged { since, .. }) = self.view.shards.cell(id) {
             let at = self.restore_at(*since);
@@ -383,7 +256,7 @@ impl Ctx {
         }
     }
 
-    /// Time since which a shard record is lost, time from which it may be replaced, and the value to replace.
+    /// Returns the time since which a shard record is lost, the time from which it may be replaced, and the value to replace.
     pub(super) fn lost(&self, cell: &KeyState<ShardRecord>) -> Option<(Time, Time, Expect)> {
         let rules = self.config.rules;
         match cell {
@@ -407,7 +280,138 @@ impl Ctx {
     }
 }
 
-/// Returns `true` if a keyspace of this kind can have this shard.
+impl View {
+    pub(super) fn is_greedy(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.assigned_by == AssignedBy::FairShare)
+    }
+
+    /// Returns `true` if the leader plans for a keyspace.
+    pub(super) fn is_coordinated(&self, keyspace: &KeyspaceName) -> bool {
+        let record = self.keyspaces.get(keyspace);
+        record.is_some_and(|k| k.assigned_by == AssignedBy::Leader)
+    }
+
+    /// Returns `true` if there is a keyspace that needs plans of a leader.
+    pub(super) fn has_coordinated(&self) -> bool {
+        self.keyspaces
+            .iter()
+            .any(|(_, k)| k.record.assigned_by == AssignedBy::Leader && !k.record.deleted)
+    }
+
+    /// Returns `true` if a session's record has a lower rev than the highest that was applied. A manual edit or a restored store can
+    /// cause this. The view then ignores the session's renewals as outdated, so the absence of visible renewals proves nothing.
+    pub(super) fn is_dated_back(&self, id: SessionId) -> bool {
+        let rev = self.sessions.get(&id).map(|s| s.head.rev);
+        rev.is_some_and(|rev| rev < self.mark(&Key::Session(id)))
+    }
+
+    /// Returns `true` if a session's tombstone has no proof. The tombstone proves nothing until a node has watched it for long enough
+    /// and confirms the end.
+    pub(super) fn is_unproven(&self, id: SessionId) -> bool {
+        self.sessions
+            .get(&id)
+            .is_some_and(|s| s.ended.is_some() && !s.is_proven_end())
+    }
+
+    /// Returns `true` if a session's record has a newer format, which must not be rewritten.
+    pub(super) fn is_newer(&self, id: SessionId) -> bool {
+        matches!(
+            self.sessions.cell(&id),
+            Some(KeyState::Damaged {
+                damage: RecordError::Newer(_),
+                ..
+            })
+        )
+    }
+
+    pub(super) fn present(
+        &self,
+        name: &NodeName,
+        keyspace: &KeyspaceName,
+    ) -> Option<(SessionId, &SessionRecord)> {
+        let node = members::participant(self, name, keyspace)?;
+        Some((node.session, node.record))
+    }
+
+    pub(super) fn is_stopping(&self, session: SessionId) -> bool {
+        let record = self.sessions.get(&session);
+        record.is_some_and(|session| session.stopping)
+    }
+
+    /// Returns `true` if a shard is assigned to a node that is gone.
+    pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
+        LiveRecords::new(self, &|_| false).names_departed(record, keyspace)
+    }
+
+    pub(super) fn owned_by(&self, session: SessionId) -> usize {
+        let shards = self.shards.iter();
+        shards
+            .filter(|(_, s)| s.record.is_owned_by(session))
+            .count()
+    }
+
+    /// Returns `true` if a shard must exist. For a named keyspace, callers pass only shards that were seen.
+    pub(super) fn belongs(&self, id: &ShardId) -> bool {
+        let keyspace = self.keyspaces.get(&id.keyspace);
+        keyspace.is_some_and(|k| is_of(k.kind, id))
+    }
+
+    /// Returns `true` if the keyspace has a live router.
+    pub(super) fn is_routed(&self, keyspace: &KeyspaceName) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.any(|(_, s)| s.record.routes(keyspace))
+    }
+
+    /// Returns the shard records that a keyspace lacks when it is created or restored, with the time since which this node knows that.
+    pub(super) fn lost_at_start(
+        &self,
+        name: &KeyspaceName,
+        kind: KeyspaceKind,
+        fresh: bool,
+    ) -> BTreeMap<ShardId, Time> {
+        let KeyspaceKind::Hashed(n) = kind else {
+            return BTreeMap::new();
+        };
+        let ids = (0..n).map(|index| ShardId::new(name.clone(), ShardName::index(index)));
+        ids.filter_map(|id| {
+            let since = match self.shards.cell(&id) {
+                None => Time::ZERO,
+                Some(KeyState::Missing { since }) => *since,
+                Some(KeyState::Damaged { damage, since, .. })
+                    if !fresh && damage.is_placeholder() =>
+                {
+                    *since
+                }
+                Some(KeyState::Damaged { .. } | KeyState::Present(_)) => return None,
+            };
+            Some((id, since))
+        })
+        .collect()
+    }
+
+    pub(super) fn is_corrupt(&self, id: SessionId) -> bool {
+        let cell = self.sessions.cell(&id);
+        matches!(
+            cell,
+            Some(KeyState::Damaged {
+                damage: RecordError::Corrupt(_),
+                ..
+            })
+        )
+    }
+
+    pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
+        LiveRecords::new(self, &|_| false).is_referred_to(session)
+    }
+
+    /// Returns `true` if a node is present and may be given shards of a keyspace.
+    pub(super) fn takes_shards(&self, name: &NodeName, keyspace: &KeyspaceName) -> bool {
+        let node = members::participant(self, name, keyspace);
+        node.is_some_and(|node| node.state == NodeState::Active)
+    }
+}
+
 pub(super) fn is_of(kind: KeyspaceKind, id: &ShardId) -> bool {
     let index = || id.shard.as_str().parse::<u32>();
     match kind {

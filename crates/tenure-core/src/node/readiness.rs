@@ -1,7 +1,7 @@
-//! When a node counts as started: once what it is given at its start is loaded, or has failed to load.
+//! Readiness: a node counts as started once the shards it gets at its start are loaded, or have failed to load.
 //!
-//! Where a leader plans, what a node is given shows only when a plan has spoken. A starter waits for the plan of shards that
-//! nobody has, so that the first node of a cluster is ready when it says so; but not for long, as there may be nobody to plan.
+//! Where a leader plans, the node's shards are known only after a plan. A starting node waits until a plan covers the unowned shards, so
+//! that the first node of a cluster is ready when it reports so. The wait is bounded, because there may be no leader.
 
 use std::collections::BTreeSet;
 
@@ -16,29 +16,29 @@ use super::shards::{ShardSlot, Shards};
 use super::startup::Startup;
 use super::timers::Timer;
 
-/// For how many ttls a starter waits for a plan: as long as it would not take shards without one.
+/// Maximum wait of a starting node for a plan, in multiples of the ttl: the time for which it takes no shards without a plan.
 const PATIENCE: u32 = 2;
 
-/// What must come to rest before a node counts as started.
+/// Conditions for a node to count as started.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StartupWait {
-    /// Shards that nobody has and no plan has spoken of.
+    /// Unowned shards that no plan covers yet.
     unplanned: BTreeSet<ShardId>,
-    /// How long to wait for that.
+    /// End of the wait for plans.
     until: Time,
-    /// Shards that are being claimed or loaded; looked up once all are planned.
+    /// Shards that are being claimed or loaded; determined once all shards are planned.
     settling: Option<BTreeSet<ShardId>>,
 }
 
 impl Startup {
-    /// Notes what a node that has just registered must wait for.
+    /// Records the conditions that a newly registered node waits for.
     pub(super) fn begin_ready(&mut self, cx: &mut Ctx) {
         if cx.started {
             return;
         }
         let until = cx.now + cx.config.timing.ttl * PATIENCE;
         let unplanned: BTreeSet<ShardId> = match cx.config.role {
-            // Who takes no shards waits for none.
+            // A node that takes no shards waits for none.
             Role::Node if cx.own_node.mode == NodeMode::Active => {
                 let all = cx.view.shards.iter().map(|(id, _)| id);
                 all.filter(|id| cx.is_unplanned(id)).cloned().collect()
@@ -65,7 +65,9 @@ impl Startup {
         self.initial = Some(initial);
     }
 
-    /// One shard at a time: with many, looking at all of them at every step would take the start's time squared.
+    /// Returns `true` once all conditions are met.
+    ///
+    /// The node checks one shard at a time. With many shards, a check of all of them at every step would take quadratic time.
     fn is_ready(&self, cx: &Ctx, shards: &Shards, initial: &mut StartupWait) -> bool {
         while let Some(first) = initial.unplanned.first() {
             if cx.now < initial.until && cx.is_unplanned(first) {

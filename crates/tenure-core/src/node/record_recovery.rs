@@ -1,18 +1,21 @@
-//! Records that must exist and are missing or corrupt.
+//! Recovery of records that must exist and are missing or corrupt.
 //!
-//! Absent is neither free nor ended, and neither is corrupt. Whoever owns the shard closes at its next read; everyone watches
-//! the loss for a whole ttl, so that no session that was not seen can still be serving; then a generation is drawn that nobody
-//! ever used, so that the new record's epochs exceed every epoch there ever was; and the new record names every session that
-//! may be live as a witness: nobody claims the shard before each has said that it does not own it, or has ended (A11).
+//! A missing record does not mean that a shard is free or a session ended, and neither does a corrupt one. Recovery has four steps:
 //!
-//! A missing shard record gets a placeholder at once, and the new record replaces the placeholder by compare-and-swap. A write
-//! that is to win if the key is absent would win again if it were late and the key were deleted once more, and would bring an
-//! old generation back; a late placeholder says nothing. A corrupt record needs no placeholder: it has a version. One of a newer
-//! format is never replaced.
+//! 1. The owner of the shard closes it at its next read.
+//! 2. Every node observes the loss for the longest ttl plus clock drift, so that no unseen session can still be serving.
+//! 3. A node draws a generation that was never used, so that the new record's epochs exceed every earlier epoch.
+//! 4. The new record names every session that may be live as a witness. No node claims the shard before each witness has disclaimed it or
+//!    has ended (A11).
 //!
-//! Generations are drawn by compare-and-swap from the cluster's record, which thereby remembers which keyspaces there are:
-//! a keyspace that is listed there and has no record was lost, one that is not listed is new.
+//! A missing shard record gets a placeholder at once, and the new record replaces the placeholder by compare-and-swap. A late write that
+//! requires an absent key would succeed again after a second deletion, and bring an old generation back. A late placeholder contains no
+//! facts. A corrupt record needs no placeholder: it has a version. A record of a newer format is never replaced.
+//!
+//! Generations are drawn by compare-and-swap from the cluster's record, which thereby lists all keyspaces. A listed keyspace without a
+//! record was lost; a keyspace that is not listed is new.
 
+use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,19 +47,19 @@ pub(super) struct Recovery {
     pub(super) generations: BTreeMap<KeyspaceName, u32>,
 }
 
-/// A generation that this node has drawn and not used yet.
+/// Generation that this node has drawn and not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReservedGeneration {
     pub(super) generation: u32,
-    /// When it was drawn: it serves for what was lost before, not for what is lost after.
+    /// Time of the draw: the generation serves for losses before this time, not for later ones.
     pub(super) at: Time,
     confirmed: bool,
-    /// Nobody had drawn one for this keyspace before: it is new.
+    /// `true` if no generation of this keyspace was drawn before: the keyspace is new.
     pub(super) fresh: bool,
 }
 
 impl Recovery {
-    /// A read said that there is no such key.
+    /// Handles a read that found no value for a key.
     pub(super) fn on_missing(&mut self, cx: &mut Ctx, key: &Key) {
         let ours = match key {
             Key::Shard(id) => cx.config.keyspaces.contains_key(&id.keyspace),
@@ -77,7 +80,7 @@ impl Recovery {
         }
     }
 
-    /// Makes anew what has been missing for long enough.
+    /// Restores records that have been missing for long enough.
     pub(super) fn restore_lost(&mut self, cx: &mut Ctx) {
         if cx.config.role != Role::Node || self.is_restoring(cx) {
             return;
@@ -97,7 +100,7 @@ impl Recovery {
                     if cx.now < at {
                         cx.timers.set_sooner(Timer::Restore, at);
                     } else if !cx.has_read_since(at) {
-                        // The list sees to it that this goes on.
+                        // The complete read continues the recovery when it arrives.
                     } else if let Some(generation) = self.draw_generation(
                         cx,
                         &name,
@@ -122,7 +125,7 @@ impl Recovery {
         }
     }
 
-    /// The highest generation that is known to have been used for a keyspace; zero if it never was.
+    /// Returns the highest generation known to have been used for a keyspace; zero if there is none.
     pub(super) fn known_generation(&self, cx: &Ctx, name: &KeyspaceName) -> u32 {
         let seen = self.generations.get(name).copied().unwrap_or(0);
         let listed = cx
@@ -135,7 +138,7 @@ impl Recovery {
         seen.max(listed).max(record)
     }
 
-    /// A generation that nobody ever used, for what was lost at `since`; nothing until the draw is confirmed.
+    /// Returns a generation that was never used, for a loss at `since`; `None` until the draw is confirmed.
     pub(super) fn draw_generation(
         &mut self,
         cx: &mut Ctx,
@@ -149,8 +152,8 @@ impl Recovery {
         if let Some(drawn) = self.drawn.get(name)
             && drawn.at >= since
         {
-            // What was drawn for a loss may be overtaken: others have made the record anew above it, and it was lost again
-            // without this node having seen either.
+            // The drawn generation may be outdated. Other nodes may have restored the record above it, and the record may have been lost
+            // again, without this node having seen either.
             let overtaken = drawn.confirmed && drawn.generation < self.known_generation(cx, name);
             if !overtaken {
                 return drawn.confirmed.then_some(drawn.generation);
@@ -200,7 +203,7 @@ impl Recovery {
         }
     }
 
-    /// Writes a keyspace's record, whatever was there before.
+    /// Writes a keyspace's record and replaces an earlier one.
     pub(super) fn put_keyspace(
         &mut self,
         cx: &mut Ctx,
@@ -241,7 +244,7 @@ impl Recovery {
         cx.put(key, expect, Record::Keyspace(Arc::new(record)), purpose);
     }
 
-    /// Writes placeholders for the missing shard records of a keyspace; returns whether there are any.
+    /// Writes placeholders for the missing shard records of a keyspace; returns `true` if there are any.
     fn put_placeholders(&mut self, cx: &mut Ctx, name: &KeyspaceName, kind: KeyspaceKind) -> bool {
         let removed = cx.view.keyspaces.get(name).is_some_and(|k| k.deleted);
         if removed || cx.config.rules.broken_by(Mutant::RestoreIfAbsent) {
@@ -264,7 +267,7 @@ impl Recovery {
         for (id, cell) in cx.view.shards.cells() {
             if id.keyspace == *name
                 && let Some((since, at, expect)) = cx.lost(cell)
-                && cx.belongs(id)
+                && cx.view.belongs(id)
             {
                 if cx.now >= at {
                     due.push((id.clone(), expect));
@@ -309,8 +312,8 @@ impl Recovery {
         cx.timers.set(Timer::Restore, at);
     }
 
-    /// Writes the node's own record anew if it was lost, or if somebody took the name then and is gone: without it nobody,
-    /// not even the node itself, counts on this node.
+    /// Restores the node's own record if it was lost, or if another session took the name then and has ended. Without the record no node
+    /// counts on this node, not even the node itself.
     pub(super) fn restore_node_record(&mut self, cx: &mut Ctx) {
         let key = Key::Node(cx.config.name.clone());
         let Some(session) = cx.my_session().map(|h| h.id) else {
@@ -337,7 +340,7 @@ impl Recovery {
                 )
             }
             Some(KeyState::Present(seen)) if seen.record.session != session => {
-                return cx.check_expired(seen.record.session);
+                return session_end::check_expired(cx, seen.record.session);
             }
             _ => return,
         };
@@ -360,7 +363,7 @@ impl Recovery {
         );
     }
 
-    /// Raises the generations that the cluster's record lists to those that this node has seen.
+    /// Raises the generations in the cluster's record to those that this node has seen.
     pub(super) fn raise_listed(&self, cluster: &mut ClusterRecord) {
         for (name, generation) in &self.generations {
             let listed = cluster.keyspaces.entry(name.clone()).or_default();
@@ -368,7 +371,7 @@ impl Recovery {
         }
     }
 
-    /// Writes the cluster's record anew, with all that this node remembers of it.
+    /// Restores the cluster's record with all that this node remembers of it.
     pub(super) fn restore_cluster_record(&mut self, cx: &mut Ctx) {
         if !matches!(cx.life, Life::Running) || !cx.view.is_missing(&Key::Cluster) || !cx.may_own()
         {
@@ -391,7 +394,7 @@ impl Recovery {
         );
     }
 
-    /// Remembers the generation of a keyspace's record.
+    /// Remembers the highest generation of a keyspace's record.
     pub(super) fn note_keyspace(&mut self, cx: &Ctx, name: &KeyspaceName) {
         if let Some(record) = cx.view.keyspaces.get(name) {
             let known = self.generations.entry(name.clone()).or_default();
@@ -399,7 +402,7 @@ impl Recovery {
         }
     }
 
-    /// Remembers the generation of a shard's record.
+    /// Remembers the highest generation in the epochs of a keyspace's shards.
     pub(super) fn note_epoch(&mut self, id: &ShardId, epoch: Epoch) {
         let generation = epoch.generation();
         match self.generations.get_mut(&id.keyspace) {
@@ -422,7 +425,7 @@ impl Recovery {
         })
     }
 
-    /// Marks a key as that of a lost record.
+    /// Writes a placeholder for a lost record.
     pub(super) fn put_placeholder(&mut self, cx: &mut Ctx, key: Key, purpose: WritePurpose) {
         let head = Head {
             rev: cx.view.fresh_rev(&key),
@@ -431,7 +434,7 @@ impl Recovery {
         cx.put(key, Expect::Absent, Record::Placeholder(head), purpose);
     }
 
-    /// Makes a shard's record anew.
+    /// Writes a restored shard record.
     pub(super) fn put_restored(
         &mut self,
         cx: &mut Ctx,

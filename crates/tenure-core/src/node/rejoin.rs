@@ -1,14 +1,16 @@
-//! Coming back: as what a node takes part again, and whether the whole cluster began anew.
+//! Rejoining: the mode in which a node takes part again, and the detection of a restart of the whole cluster.
 //!
-//! Everything here follows from what the store says. A node whose session *ran out* while others lived was declared dead by
-//! them; whether it takes part again by itself is its operator's choice ([`RejoinMode`]). Where nobody else lived there was no
-//! healthy cluster to be careful with: the whole cluster has started again, and the `boot` number in its record says so. It is
-//! raised by the first starter that has seen each node it found either end or stand still for a whole ttl. A node whose
-//! session ran under an older number comes back as if nothing had happened, in whatever order nodes return.
+//! All decisions follow from the content of the store. A node whose session *expired* while other nodes lived was declared dead by them.
+//! Its operator chooses whether such a node takes part again by itself ([`RejoinMode`]). If no other node lived, there was no healthy
+//! cluster to protect: the whole cluster has restarted. The `boot` number in the cluster's record shows this. A starting node raises the
+//! number once every node that it found has either ended or not changed for a whole ttl. A node whose session ran under a lower number
+//! returns to its earlier mode. The order in which nodes return does not matter.
 //!
-//! Only a node that would be drained waits for that before it registers. Any other registers at once and finds out later; until
-//! then its record says that it is *unsure*, and that it lives proves to nobody that others did.
+//! Only a node that would be drained waits for this result before it registers. Any other node registers at once and determines the result
+//! later. Until then its record is marked as *unsure*. The life of an unsure node does not prove to others that any node lived at its
+//! start.
 
+use crate::node::session_end;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,52 +31,52 @@ use super::store_requests::WritePurpose;
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
-/// For how long a node's session must have been over before what is recorded of an ephemeral node goes.
+/// Time after the end of a node's session at which the record of an ephemeral node is removed.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The others that a start found.
+/// Other nodes that a start found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StartupPeers {
-    /// The cluster's boot number then.
+    /// Boot number of the cluster at the start.
     boot: u64,
-    /// Some node has run under that number.
+    /// `true` if some node has run under this boot number.
     begun: bool,
-    /// Sessions of nodes that were not over, with their version, and since when they are watched.
+    /// Sessions of nodes that were not over, with their version and the start of their observation.
     found: BTreeMap<SessionId, (Option<Version>, Time)>,
-    /// One of them was seen to live, whatever became of it later.
+    /// `true` once one of these sessions was seen alive, even if it has ended since.
     lived: bool,
 }
 
 impl StartupPeers {
-    /// Whether it is known for good that the node was not alone.
+    /// Returns `true` if it is proven that other nodes lived.
     pub(super) fn is_sure(&self) -> bool {
         self.lived
     }
 }
 
-/// What is known of the others that a start found.
+/// Liveness of the peers that a start found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerLiveness {
-    /// One of them lives.
+    /// At least one of them lives.
     Live,
-    /// None of them does.
+    /// None of them lives.
     Gone,
-    /// Not before this time.
+    /// Undecided until this time.
     Open(Time),
-    /// Everything has to be read for it.
+    /// Undecided until a complete read.
     Unread,
-    /// The store has kept the record of one that may itself not know who lives for longer than the lease of a dead one. Either
-    /// it lives, or somebody's hand has taken the record off its lease: that has to be asked.
+    /// Undecided until the store reports on the lease of this session. The session's node is unsure, and the session's record has outlasted
+    /// the lease of a dead session. Either the session lives, or an operator rewrote its record without the lease.
     Unasked(SessionId),
 }
 
-/// As what a node registers.
+/// Mode in which a node registers.
 pub(super) struct RegistrationMode {
     pub(super) mode: NodeMode,
     pub(super) unsure: bool,
 }
 
-/// What a start has to do before it can register.
+/// Next step of a start before the node can register.
 pub(super) enum RegistrationStep {
     As(RegistrationMode),
     /// The boot number is being raised.
@@ -85,14 +87,14 @@ pub(super) enum RegistrationStep {
 }
 
 impl StartupPeers {
-    /// What was observed before proves nothing: the store was away.
+    /// Restarts the observation: the store was unavailable, so earlier observations prove nothing.
     pub(super) fn restart(&mut self, now: Time) {
         self.found.values_mut().for_each(|(_, since)| *since = now);
     }
 }
 
 impl Startup {
-    /// Takes down who is there, once for each start.
+    /// Records which sessions were alive at startup, once for each start.
     pub(super) fn record_startup_peers(&mut self, cx: &mut Ctx) {
         if self.peers.is_some() || cx.config.role != Role::Node {
             return;
@@ -129,7 +131,7 @@ impl Startup {
         });
     }
 
-    /// Takes down that one of those that the start found has renewed its session: it may be over before anybody looks.
+    /// Records that a peer found by the start has renewed its session. The session may be over before the next check of the peers.
     pub(super) fn note_peer_alive(&mut self, cx: &mut Ctx, id: SessionId) {
         let company = self.peers.as_ref().filter(|company| !company.lived);
         let Some((version, since)) = company.and_then(|c| c.found.get(&id)) else {
@@ -141,12 +143,12 @@ impl Startup {
         if let Some(company) = &mut self.peers
             && !std::mem::replace(&mut company.lived, true)
         {
-            // Who is sure says so at once: a node that starts next must not take it for one that knows nothing.
+            // A node that is sure updates its record at once, so that the next starting node does not treat it as unsure.
             cx.timers.set_sooner(Timer::OwnRecord, cx.now);
         }
     }
 
-    /// Whether any of those that the start found lives.
+    /// Returns the combined liveness of the peers that the start found.
     fn others(&self, cx: &Ctx) -> PeerLiveness {
         let Some(company) = &self.peers else {
             return PeerLiveness::Gone;
@@ -213,8 +215,8 @@ impl Startup {
             if !changed || !matches!(cx.life, Life::Booting) {
                 return PeerLiveness::Open(until);
             }
-            // The peer lives and does not know whether others did. Its record may say more by now, and a watch may have left
-            // that out. A start has no ticks, so it reads everything again.
+            // The peer lives, but is unsure whether others did. Its record may have changed by now, and a watch may have missed that. A
+            // start has no ticks, so it reads everything again.
             let read_at = cx.progress.listed_at.max(since) + timing.proof_of(cx.longest_ttl());
             return match cx.now < read_at {
                 true => PeerLiveness::Open(until.min(read_at)),
@@ -222,18 +224,18 @@ impl Startup {
             };
         }
         if cx.progress.listed_at < until {
-            // A watch may have left out that it was renewed, or that it is over.
+            // A watch may have missed a renewal or the end of the session.
             return PeerLiveness::Unread;
         }
         match (leased, unsure) {
-            // The store has kept it for longer than a dead one's.
+            // The store has kept the record for longer than the lease of a dead session.
             (true, false) => PeerLiveness::Live,
             (true, true) => PeerLiveness::Unasked(id),
             (false, _) => PeerLiveness::Gone,
         }
     }
 
-    /// As what this node registers, given what is recorded of its name.
+    /// Returns the next step of the registration, given the record of the node's name.
     pub(super) fn enter_as(
         &mut self,
         cx: &mut Ctx,
@@ -276,25 +278,25 @@ impl Startup {
         }
     }
 
-    /// Asks after the lease of one of those that the start found. If it is kept, that is asked again when it should be gone.
+    /// Asks the store for the lease of a peer. If the lease is alive, the node asks again when it should have expired.
     pub(super) fn check_peer_lease(&mut self, cx: &mut Ctx, id: SessionId) {
         let now = cx.now;
         let found = self.peers.as_mut().and_then(|c| c.found.get_mut(&id));
         if let Some((_, since)) = found {
             *since = now;
         }
-        cx.ask_lease(id, WritePurpose::Boot);
+        session_end::ask_lease(cx, id, WritePurpose::Boot);
     }
 
-    /// Whether an operator wants to be asked before a node with this record takes part again: its session ran out, and the
-    /// whole cluster has not begun anew since.
+    /// Returns `true` if a node with this record needs its operator's approval to take part again. This applies if its session expired and
+    /// the whole cluster has not restarted since.
     fn is_stale(&self, cx: &Ctx, session: &Session, record: &NodeRecord) -> bool {
         let expired_session = match cx.view.sessions.get(&record.session) {
             Some(session) => {
                 let reason = session.ended.map(|ended| ended.reason);
                 matches!(reason, Some(EndReason::Expired | EndReason::LeaseGone))
             }
-            // Where the store keeps the time, what is gone has run out, unless its holder knows better.
+            // With store leases, a missing session has expired, unless this process created it and knows its end.
             None => {
                 let leased = cx.config.timekeeper == Timekeeper::Store;
                 leased && !session.has_created(cx, record.session)
@@ -305,7 +307,7 @@ impl Startup {
         cx.config.rejoin == RejoinMode::Manual && expired_session && ran_under >= boot
     }
 
-    /// Raises the cluster's boot number, if that is still what it was when this node started; says whether it does.
+    /// Raises the cluster's boot number if it has not changed since this node started; returns `true` if a write was sent.
     fn raise_boot(&mut self, cx: &mut Ctx, purpose: WritePurpose) -> bool {
         let Some(company) = self.peers.as_ref().filter(|c| c.begun) else {
             return false;
@@ -326,7 +328,7 @@ impl Startup {
         true
     }
 
-    /// Finds out, while it runs, whether anybody lived when this node started, and says so in its record.
+    /// Determines, while the node runs, whether peers lived at its start, and updates the node's record.
     pub(super) fn resolve_unsure(&mut self, cx: &mut Ctx) {
         if !matches!(cx.life, Life::Running) || cx.config.role != Role::Node {
             return;
@@ -345,7 +347,7 @@ impl Startup {
                 return cx.timers.set(Timer::OwnRecord, again);
             }
             PeerLiveness::Unasked(_) => {
-                // Somebody asks after each session, now and then.
+                // Some node periodically asks for the lease of each session.
                 let again = cx.now + cx.config.timing.renew_interval;
                 return cx.timers.set(Timer::OwnRecord, again);
             }
@@ -364,7 +366,7 @@ impl Startup {
 }
 
 impl Ctx {
-    /// A write of [`Purpose::OwnRecord`] is settled, whatever became of it: what is left to do shows in the view.
+    /// Schedules the next check after a write of [`WritePurpose::OwnRecord`]. The view shows what is left to do, whatever the outcome.
     pub(super) fn on_own_record_settled(&mut self, failed: bool) {
         let at = match failed {
             true => self.later(self.config.timing.renew_retry_interval),
@@ -373,7 +375,7 @@ impl Ctx {
         self.timers.set_sooner(Timer::OwnRecord, at);
     }
 
-    /// Removes what is recorded of ephemeral nodes that are long gone, unless an operator has set something there.
+    /// Removes the records of ephemeral nodes that ended long ago, unless an operator has set something there.
     pub(super) fn sweep_nodes(&mut self) {
         let gone: Vec<_> = self
             .view
@@ -400,7 +402,7 @@ impl Ctx {
 }
 
 impl Shards {
-    /// Whether nothing is owned by a session of this node, or on its way to it.
+    /// Returns `true` if a session of this node owns no shard, and no shard moves to it.
     fn has_nothing(&self, cx: &Ctx, session: SessionId) -> bool {
         let shards = cx.view.shards.iter();
         let mut mine = shards.filter(|(id, seen)| {

@@ -1,5 +1,6 @@
-//! The node's own session: its renewals, and what it means when they fail.
+//! The node's own session: its renewals, and the consequences of failed renewals.
 
+use crate::node::unserved;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,40 +22,39 @@ use super::store_requests::Pending;
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
-/// A session that this node has created, or is creating.
+/// Session that this node has created or is creating.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OwnSession {
     pub(super) id: SessionId,
     pub(super) record: Arc<SessionRecord>,
-    /// The version to renew; `None` until the creation is confirmed.
+    /// Version that the next renewal expects; `None` until the creation is confirmed.
     pub(super) version: Option<Version>,
     pub(super) lease: Option<Lease>,
-    /// Renewals whose outcome is unknown, and when they were sent: one of them may be what stands in the store.
+    /// Renewals with unknown outcome and their send times. The value in the store may be that of any of them.
     pub(super) unsettled: Vec<(Nonce, Time)>,
     pub(super) busy: bool,
-    /// The next renewal replaces a value that is not this node's, or cannot be read: it counts only if its answer is here
-    /// in time.
+    /// The next renewal replaces a value that is unreadable or was written by another process. Such a renewal counts only if its reply
+    /// arrives before the deadline.
     pub(super) rewriting: bool,
-    /// Where the store keeps the time: a write of the record has failed, perhaps because its lease is gone. That is found
-    /// out before the next.
+    /// A write of the record has failed, perhaps because its lease is gone. Used only where the store keeps the time. A keep-alive
+    /// checks the lease before the next write.
     pub(super) refused: bool,
-    /// The end of this session was sent. From then on the session owns nothing and is not renewed, whatever the outcome of the
-    /// write.
+    /// The end of this session was sent. From then on the session owns nothing and is not renewed, whatever the outcome of the write.
     pub(super) resigned: bool,
     /// Registration time; zero before the node runs in this session.
     pub(super) registered: Time,
 }
 
-/// State of the renewals of the node's session, and what the session's record reports.
+/// State of the renewals of the node's session, and of the reports in its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Session {
     /// Number of sessions that this process has created.
     pub(super) sessions: u64,
-    /// Time before which the end of the session is not written again.
+    /// Earliest time at which the end of the session is written again.
     pub(super) resign_not_before: Time,
     /// Last sign of life of the application's runtime.
     pub(super) progress: Time,
-    /// It was reported that renewals have stopped because the runtime shows no sign of life.
+    /// `true` once a blocked runtime, which stops the renewals, was reported.
     pub(super) wedged: bool,
     /// Session of this node that has expired according to the store.
     pub(super) expired_session: Option<SessionId>,
@@ -72,8 +72,7 @@ pub(super) enum SessionChange {
 }
 
 impl OwnSession {
-    /// Returns whether a renewal of this session can have written this record: everything that renewals never change is as it
-    /// was.
+    /// Returns whether a renewal of this session can have written this record: all fields that renewals never change are as before.
     fn may_have_written(&self, record: &SessionRecord, stopping: bool) -> bool {
         let mine = &*self.record;
         let same = SessionRecord {
@@ -120,7 +119,7 @@ impl Session {
             version: config.version.as_str().into(),
             store: cluster.map_or("", |c| &c.store).into(),
             leased: None,
-            boot_clock: cx.boot_clock(),
+            boot_clock: boot_clock(cx),
             unknown: Unknown::new(),
         });
         cx.own = Some(OwnSession {
@@ -158,14 +157,13 @@ impl Session {
         );
     }
 
-    /// For how long the application's runtime has shown no sign of life, if that is too long.
+    /// Returns the time since the runtime's last sign of life if it exceeds `stall_limit`.
     pub(super) fn is_wedged(&self, cx: &Ctx) -> Option<Duration> {
         let silent = cx.now.since(self.progress);
         (cx.started && silent > cx.config.timing.stall_limit).then_some(silent)
     }
 
-    /// Sends a renewal, unless one is under way, the session's end was sent, or the application's runtime shows no sign of
-    /// life.
+    /// Sends a renewal, unless one is in progress, the session's end was sent, or the application's runtime shows no sign of life.
     pub(super) fn renew(&mut self, cx: &mut Ctx, shards: &Shards) {
         if cx.has_resigned() {
             return;
@@ -180,10 +178,10 @@ impl Session {
         }
         self.wedged = false;
         let nonce = cx.nonce();
-        let boot_clock = cx.boot_clock();
+        let boot_clock = boot_clock(cx);
         let stopping = matches!(cx.life, Life::Stopping);
         let loads = shards.reported_costs(cx);
-        let unserved = cx.unserved();
+        let unserved = unserved::unserved_shards(cx);
         let news = self.costs_changed(cx, &loads) || self.unserved_changed(cx, &unserved);
         let Some(holder) = cx.own.as_mut().filter(|h| !h.busy) else {
             return;
@@ -205,7 +203,7 @@ impl Session {
         record.head = record.head.next(nonce);
         record.renewals += 1;
         record.boot_clock = boot_clock;
-        // Nobody should count on a node that stops; what it has released goes to the others at once.
+        // Other nodes exclude a stopping node from assignment and claim the shards that it releases at once.
         record.stopping |= stopping;
         let tells_load = !loads.is_empty() || record.unserved != unserved;
         record.costs = loads;
@@ -236,7 +234,7 @@ impl Session {
         }
     }
 
-    /// Whether what the session says is held is not what is held.
+    /// Returns `true` if the moves that the session reports as held differ from those held now.
     fn held_changed(&self, cx: &Ctx) -> bool {
         let told = cx.own.as_ref().map(|h| &h.record.held);
         told.is_some_and(|told| *told != cx.held)
@@ -277,7 +275,7 @@ impl Session {
                     },
                 );
                 if leased && !cx.config.rules.broken_by(Mutant::RenewedByWriting) {
-                    // The lease's time goes on as if nothing had been written.
+                    // The write does not extend the lease, so a keep-alive follows.
                     cx.timers.set(Timer::Renew, cx.now);
                 } else {
                     let change = self.renewal_confirmed(cx, sent, cx.config.timing.ttl);
@@ -296,7 +294,7 @@ impl Session {
             }
             Reply::Failed(failure) => {
                 if matches!(failure, StoreFailure::Unknown(_)) {
-                    // Only the newest can still become the deadline that counts.
+                    // Only the newest renewals can still set the deadline, so at most 16 are kept.
                     holder.unsettled.truncate(15);
                     holder.unsettled.insert(0, (nonce, sent));
                 }
@@ -309,7 +307,7 @@ impl Session {
         None
     }
 
-    /// A renewal found another version than it expected: its own late write, or an end.
+    /// Evaluates the stored record after a renewal found an unexpected version: the node's own late write, a foreign write, or an end.
     pub(super) fn on_session_read(&mut self, cx: &mut Ctx, reply: Reply) -> Option<SessionChange> {
         let (rules, stopping) = (cx.config.rules, cx.is_leaving());
         let holder = cx.own.as_mut()?;
@@ -321,7 +319,7 @@ impl Session {
                 let key = Key::Session(id);
                 match found.record.clone() {
                     Ok(Record::Session(record)) if record.ended.is_none() => {
-                        // A nonce alone proves nothing: somebody may have edited a copy of the record.
+                        // A nonce alone proves nothing: another process may have edited a copy of the record.
                         let believed = holder.may_have_written(&record, stopping)
                             || rules.broken_by(Mutant::CopyBelieved);
                         let own = holder
@@ -337,7 +335,7 @@ impl Session {
                         if own.is_some() {
                             holder.record = record;
                         } else {
-                            // Only its holder knows what a session is: of what somebody else wrote, the rev alone counts.
+                            // Only the session's own process knows the right content. Of a foreign write, the rev alone counts.
                             let head = &mut Arc::make_mut(&mut holder.record).head;
                             head.rev = head.rev.max(record.head.rev);
                         }
@@ -368,8 +366,9 @@ impl Session {
         }
     }
 
-    /// The node's own session record cannot be read, or is not its own. What stood there may have been a tombstone; but as long
-    /// as the lease has time, nobody can have proven an end, and the record may be written again. Later it may not.
+    /// Schedules a rewrite of the node's own session record, which is unreadable or was written by another process. The value may have
+    /// replaced a tombstone. But while the lease has time left, no process can have proven an end, so the rewrite is safe. After that
+    /// the session is over.
     pub(super) fn rewrite_session(&mut self, cx: &mut Ctx, found: Found) -> Option<SessionChange> {
         let may_own = cx.lease_phase().is_some_and(LeasePhase::may_own);
         let key = cx.session().map(Key::Session)?;
@@ -388,7 +387,7 @@ impl Session {
         None
     }
 
-    /// A renewal that was sent at `sent` is good for `ttl`, but for no longer than everybody reads in the record.
+    /// Extends the lease by `ttl` from the time `sent`, but at most by the ttl in the record, on which other processes rely.
     pub(super) fn renewal_confirmed(
         &mut self,
         cx: &mut Ctx,
@@ -436,12 +435,12 @@ impl Session {
         self.lease_moved(cx, from, to)
     }
 
-    /// Lets the clock act on the lease: called at every step, whatever the event.
+    /// Applies the passage of time to the lease; called at every step, whatever the event.
     pub(super) fn tick_lease(&mut self, cx: &mut Ctx) -> Option<SessionChange> {
         let lease = cx.own.as_mut().and_then(|h| h.lease.as_mut())?;
         let from = lease.phase();
         let to = lease.tick(cx.now, &cx.config.timing, cx.config.rules);
-        // Else it wants to be woken when it did before.
+        // In the same phase the wake-up time is unchanged.
         match from == to {
             true => None,
             false => self.lease_moved(cx, from, to),
@@ -494,7 +493,7 @@ impl Session {
                 Some(SessionChange::Over(Reason::SessionEnded))
             }
             Some(KeyState::Missing { .. }) => Some(SessionChange::Over(Reason::RecordMissing)),
-            // Until the record is rewritten, other processes take this node for dead.
+            // Other processes take this node for dead until the record is rewritten.
             Some(KeyState::Damaged { .. }) => {
                 cx.timers.set(Timer::Renew, cx.now);
                 None
@@ -504,18 +503,16 @@ impl Session {
     }
 }
 
-impl Ctx {
-    fn boot_clock(&self) -> Option<BootClock> {
-        let id = self.config.boot_id.clone()?;
-        Some(BootClock {
-            id,
-            until_ns: self.now + self.config.timing.ttl,
-        })
-    }
+fn boot_clock(cx: &Ctx) -> Option<BootClock> {
+    let id = cx.config.boot_id.clone()?;
+    Some(BootClock {
+        id,
+        until_ns: cx.now + cx.config.timing.ttl,
+    })
 }
 
 impl Session {
-    /// Begins the lease of a session whose record was created. Returns `None` if the reply is for another session, and `false` if
+    /// Begins the lease of a session whose record was created. Returns `None` if the reply is for another session. Returns `false` if
     /// the session was not created.
     pub(super) fn on_created(
         &mut self,

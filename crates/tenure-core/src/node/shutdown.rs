@@ -1,6 +1,7 @@
-//! The way out: gates closed, work stopped, shards released, session ended. In this order.
+//! Stop of a node, in this order: close gates, stop work, release shards, end the session.
 
 use crate::machine::Action;
+use crate::node::session_end;
 use crate::record::EndReason;
 use crate::rules::Mutant;
 
@@ -14,17 +15,17 @@ use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
 impl Ctx {
-    /// Whether the node has sent its own session's end.
+    /// Returns `true` while the write that ends the node's own session is in progress.
     pub(super) fn is_resigning(&self) -> bool {
         self.is_writing(&WritePurpose::Resign)
     }
 
-    /// Writes the node's own session's end.
+    /// Writes the end of the node's own session.
     pub(super) fn resign_session(&mut self) {
         let Some(id) = self.my_session().map(|h| h.id) else {
             return;
         };
-        self.end_session(id, EndReason::Resigned, WritePurpose::Resign);
+        session_end::end_session(self, id, EndReason::Resigned, WritePurpose::Resign);
         if !matches!(self.life, Life::Stopping) {
             self.own = None;
             self.timers.clear(&Timer::Renew);
@@ -50,7 +51,7 @@ pub(super) enum StopState {
     Resign,
 }
 
-/// Returns what a stopping node does next.
+/// Returns the next step of a stopping node.
 pub(super) fn stop_state(cx: &Ctx, shards: &Shards, session: &Session) -> StopState {
     if !shards.is_quiet() {
         return StopState::Waiting;

@@ -1,9 +1,11 @@
-//! The start: read everything, agree on cluster and keyspaces, take the node's name, create a session.
+//! Startup: reads everything, agrees on the cluster and its keyspaces, takes the node's name and creates a session.
 //!
-//! Level-triggered like everything else: [`Node::advance_boot`] looks at the view and does the first thing that is not as it
-//! should be. Whatever fails is tried again, for ever; what can never succeed is refused with its reason. A node whose
-//! session ended while it ran goes through the same steps.
+//! Startup is level-triggered: [`Startup::advance_boot`] evaluates the view and performs the first step that is missing. Failed steps are
+//! retried without limit. A start that can never succeed is refused with its reason. A node whose session ended while the node ran goes
+//! through the same steps.
 
+use crate::node::session_end;
+use crate::node::store_lease;
 use std::sync::Arc;
 
 use crate::ids::{KeyspaceName, SessionId, ShardId, Version};
@@ -25,27 +27,27 @@ use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{KeyspaceConfig, Life, Timekeeper};
 
-/// How far the start has come.
+/// Progress of a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
     begun: bool,
-    /// The identity of the store, once everything was read.
+    /// Identity of the store; `None` until everything was read.
     store: Option<String>,
-    /// Requests of the start that are under way.
+    /// Number of requests of the start in progress.
     under_way: usize,
-    /// Nothing happens before this.
+    /// Earliest time of the next step.
     not_before: Time,
-    /// The earlier holder of the name that is waited for: its session, its version at first sight, and since when.
+    /// Earlier session of the node's name that the start waits for, its version when first seen, and the start of the wait.
     waiting: Option<(SessionId, Option<Version>, Time)>,
-    /// Whether the store refused the last session that was tried.
+    /// `true` if the store denied the last attempt to create a session.
     refused: bool,
 }
 
-/// State of the start, and of what the node has to settle before it counts as started.
+/// State of the start, and of the conditions for the node to count as started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Startup {
     pub(super) boot: Boot,
-    /// What must be settled before the node counts as started; `None` once it is.
+    /// Conditions for the node to count as started; `None` once they are met.
     pub(super) initial: Option<StartupWait>,
     /// Other nodes that were live at the start; `None` before they are recorded.
     pub(super) peers: Option<StartupPeers>,
@@ -59,7 +61,7 @@ pub(super) enum StartupEnd {
     Refused(Refusal),
 }
 
-/// What the start should do next.
+/// Next step of the start.
 enum Next {
     Wait,
     At(Time),
@@ -77,7 +79,7 @@ impl Startup {
         matches!(cx.life, Life::Booting).then_some(&mut self.boot)
     }
 
-    /// Begins a start at a time.
+    /// Schedules a start for a given time.
     pub(super) fn begin(&mut self, cx: &mut Ctx, at: Time) {
         cx.life = Life::Booting;
         self.boot = Boot::default();
@@ -108,7 +110,7 @@ impl Startup {
         cx.timers.set(Timer::Tick, tick);
     }
 
-    /// Restarts the observation of the peers that the start found: what was observed during an outage proves nothing.
+    /// Restarts the observation of the peers that the start found: observations from an outage prove nothing.
     pub(super) fn restart_peers(&mut self, now: Time) {
         if let Some(peers) = &mut self.peers {
             peers.restart(now);
@@ -175,7 +177,7 @@ impl Startup {
         let ttl = cx.longest_ttl();
         match cx.view.cluster.cell(&()) {
             None | Some(KeyState::Missing { .. }) if cx.store_replaced.is_some() => {
-                // A store that lost everything: only people can say what it should become.
+                // The store has lost everything. Only an operator can decide how to continue.
                 self.relist_later(cx);
                 Ok(Next::Wait)
             }
@@ -239,8 +241,9 @@ impl Startup {
         }
     }
 
-    /// True if the cluster's record lists a lower generation of a keyspace than this node has seen. A store that was
-    /// restored does: a record that is lost later would be restored below an epoch that was given out.
+    /// Returns `true` if the cluster's record lists a lower generation of a keyspace than this node has seen.
+    ///
+    /// This happens after a restore of the store. A record that is lost later would be restored below an epoch that was already assigned.
     fn lists_too_low(&self, _cx: &Ctx, recovery: &Recovery, cluster: &ClusterRecord) -> bool {
         let listed = |name| cluster.keyspaces.get(name).copied().unwrap_or(0);
         let mut known = recovery.generations.iter();
@@ -272,7 +275,7 @@ impl Startup {
                         return Err(Refusal::KeyspaceDiffers { problem });
                     }
                 }
-                // One that was removed while this node ran stays removed.
+                // A keyspace that was removed while this node ran remains removed.
                 Some(KeyState::Present(_)) if cx.started => {}
                 _ => return Ok(self.create_keyspace(cx, recovery, name, wanted)),
             }
@@ -280,10 +283,10 @@ impl Startup {
         Ok(Next::Done)
     }
 
-    /// Draws a generation, writes a keyspace's shard records, and when all are there, the keyspace's own.
+    /// Draws a generation, writes a keyspace's shard records, and finally the record of the keyspace itself.
     ///
-    /// A keyspace that the cluster's record lists and that has no record of its own was lost, or is being created by
-    /// somebody else: it is left alone for a ttl, and then made anew with everyone who may own something of it as a witness.
+    /// A keyspace that the cluster's record lists and that has no record was lost, or another node is creating it. The start waits for
+    /// the longest ttl plus clock drift and then restores the record. Every session that may own a shard of the keyspace becomes a witness.
     fn create_keyspace(
         &mut self,
         cx: &mut Ctx,
@@ -302,7 +305,7 @@ impl Startup {
         let mut since = Time::ZERO;
         if !removed && !fresh {
             if cx.view.keyspaces.cell(name).is_none() {
-                // It may have been made since everything was listed: only a read of the key itself is believed.
+                // The record may have been created after the complete read. Only a read of the key itself proves that it is missing.
                 cx.absent.insert(key);
                 return Next::At(cx.now + cx.config.timing.renew_interval);
             }
@@ -313,9 +316,9 @@ impl Startup {
                 return next;
             }
         }
-        let lost = cx.lost_at_start(name, wanted.kind, fresh);
+        let lost = cx.view.lost_at_start(name, wanted.kind, fresh);
         if !fresh && !removed {
-            // A late copy of a restored record must not bring an old generation back: it replaces a placeholder.
+            // The restored record replaces a placeholder, so that a late copy of the write cannot bring an old generation back.
             let version = |id: &&ShardId| cx.view.version(&Key::Shard((*id).clone()));
             let absent: Vec<ShardId> = lost
                 .keys()
@@ -329,9 +332,9 @@ impl Startup {
                 }
                 return Next::Wait;
             }
-            // A generation serves for what was lost before it was drawn. What is lost now may have had a later one.
+            // A generation serves for losses before its draw. A record that is lost now may have had a later generation.
             since = lost.values().copied().fold(since, Time::max);
-            // The record may have been restored, claimed and lost again since everything was listed.
+            // The record may have been restored, claimed and lost again since the last complete read.
             if let Some(next) = self.wait_to_restore(cx, since) {
                 return next;
             }
@@ -373,8 +376,8 @@ impl Startup {
         Next::Wait
     }
 
-    /// Returns the next wait before records that are lost since `since` may be restored: the longest ttl, then a list that
-    /// begins after it. The list contains every session that may own one of the shards, also those that the watch missed.
+    /// Returns the next wait before records that are lost since `since` may be restored. The first wait is the longest ttl plus clock
+    /// drift. The second is a complete read that begins after it and contains every possible owner, also sessions that the watch missed.
     fn wait_to_restore(&mut self, cx: &mut Ctx, since: Time) -> Option<Next> {
         let at = cx.restore_at(since);
         if cx.now < at {
@@ -389,14 +392,14 @@ impl Startup {
         Some(Next::At(cx.now))
     }
 
-    /// One more request of the start is under way.
+    /// Counts one more request of the start in progress.
     fn count_under_way(&mut self, cx: &mut Ctx) {
         if let Some(boot) = self.boot(cx) {
             boot.under_way += 1;
         }
     }
 
-    /// Takes the node's name, once nobody else can be using it.
+    /// Takes the node's name, once no other process can be using it.
     fn boot_name(
         &mut self,
         cx: &mut Ctx,
@@ -475,8 +478,9 @@ impl Startup {
         Ok(Next::Wait)
     }
 
-    /// Ends the session of a process that is known to be dead, once this one stands in its place for all to see: before,
-    /// others would take the shards of a node that seems to be gone.
+    /// Ends the session of a process that is known to be dead, once this process is registered in its place.
+    ///
+    /// If the session ended earlier, the node would seem to be gone, and other nodes would take its shards.
     fn end_predecessor(&mut self, cx: &mut Ctx) -> Next {
         let Some(last) = cx.config.last_session else {
             return Next::Done;
@@ -486,7 +490,7 @@ impl Startup {
             return Next::Done;
         }
         self.count_under_way(cx);
-        cx.end_session(last, EndReason::Replaced, WritePurpose::Boot);
+        session_end::end_session(cx, last, EndReason::Replaced, WritePurpose::Boot);
         Next::Wait
     }
 
@@ -498,12 +502,12 @@ impl Startup {
     ) -> Result<Next, Refusal> {
         let rules = cx.config.rules;
         if cx.own.is_some() {
-            // Somebody took the name between our look and our write: our session is of no use.
+            // Another process took the name between this node's read and write. The session of this node has no use.
             cx.resign_session();
         }
         if rules.broken_by(Mutant::StealName) {
             self.count_under_way(cx);
-            cx.end_session(session, EndReason::Replaced, WritePurpose::Boot);
+            session_end::end_session(cx, session, EndReason::Replaced, WritePurpose::Boot);
             return Ok(Next::Wait);
         }
         let now = cx.now;
@@ -532,8 +536,8 @@ impl Startup {
                 waiting
             }
         };
-        if cx.config.timekeeper == Timekeeper::Store && !cx.is_unproven(session) {
-            let at = cx.wait_for_lease(session, since + limit);
+        if cx.config.timekeeper == Timekeeper::Store && !cx.view.is_unproven(session) {
+            let at = store_lease::wait_for_lease(cx, session, since + limit);
             if at.is_none()
                 && let Some(boot) = self.boot(cx)
             {
@@ -552,7 +556,7 @@ impl Startup {
         match membership.expires_at(cx, session) {
             Some(at) if now >= at => {
                 self.count_under_way(cx);
-                cx.end_session(session, EndReason::Expired, WritePurpose::Boot);
+                session_end::end_session(cx, session, EndReason::Expired, WritePurpose::Boot);
                 Ok(Next::Wait)
             }
             Some(at) if first == version || now >= since + limit => Ok(Next::At(at)),
@@ -560,7 +564,7 @@ impl Startup {
             None => {
                 if cx.view.is_missing(&Key::Session(session)) {
                     self.count_under_way(cx);
-                    cx.end_session(session, EndReason::Missing, WritePurpose::Boot);
+                    session_end::end_session(cx, session, EndReason::Missing, WritePurpose::Boot);
                     return Ok(Next::Wait);
                 }
                 cx.absent.insert(Key::Session(session));
@@ -569,7 +573,7 @@ impl Startup {
         }
     }
 
-    /// Whether a start has waited for the earlier holder of its name for as long as it may take to go.
+    /// Returns `true` if a start has waited for the earlier session of its name for as long as that session may last.
     pub(super) fn has_waited_for(&self, cx: &Ctx, session: SessionId) -> bool {
         let limit = cx.lease_ends_within(session);
         let waiting = self.boot.waiting.as_ref();
@@ -587,7 +591,7 @@ impl Startup {
         boot.under_way = boot.under_way.saturating_sub(1);
         if matches!(outcome, WriteOutcome::Failed { .. }) {
             boot.not_before = retry;
-            // What was observed while the store was away proves nothing.
+            // Observations from the time when the store was unavailable prove nothing.
             membership.trust_from(cx.now);
             if let Some(company) = &mut self.peers {
                 company.restart(cx.now);
@@ -604,8 +608,8 @@ impl Startup {
         membership.trust_from(cx.now);
     }
 
-    /// A write of the start was refused for good: a node that has never started ends with that, for nothing that it could do
-    /// would change it.
+    /// Returns the refusal if the store denied a write of the start for good. A node that has never started ends then, because no action of
+    /// the node would change the denial.
     pub(super) fn denied_at_start(cx: &Ctx, failure: &StoreFailure) -> Option<Refusal> {
         let StoreFailure::Denied(reason) = failure else {
             return None;
@@ -614,8 +618,8 @@ impl Startup {
         starts.then(|| Refusal::Denied(reason.clone()))
     }
 
-    /// The session could not be created. A lease that was gone before its record was written may be an accident, and a fresh
-    /// one is tried; being refused twice in a row is not.
+    /// Handles a failed creation of the session. The store lease may have ended by accident before the session's record was written, so the
+    /// node tries a new one. Two denials in a row end the start.
     pub(super) fn session_not_created(
         &mut self,
         cx: &mut Ctx,
@@ -656,7 +660,7 @@ impl Startup {
 }
 
 impl Ctx {
-    /// Whether a store that went back in time still lacks the raised generations that make it safe to go on.
+    /// Returns `true` if a store that went back in time still lacks the raised generations that make it safe to continue.
     fn is_estranged(&mut self) -> bool {
         let Some(known) = &self.store_replaced else {
             return false;
@@ -675,7 +679,7 @@ impl Ctx {
 }
 
 impl Session {
-    /// Whether a session was created by this very process.
+    /// Returns `true` if this process created the session.
     pub(super) fn has_created(&self, cx: &Ctx, session: SessionId) -> bool {
         let n = session.0.wrapping_sub(cx.config.entropy);
         n >= 1 && n <= u128::from(self.sessions)

@@ -1,11 +1,12 @@
-//! Sessions whose time the store keeps, by leases of its own (etcd).
+//! Sessions whose time the store keeps, by its own leases (etcd).
 //!
-//! The session's record is attached to its lease and goes when the lease does. At rest nothing is written: the lease is kept
-//! alive, and that counts only together with a look at the record that shows it still attached. What proves a session's end
-//! is that its *lease* is gone, asked of the store; that its record is gone proves nothing, for anybody may have deleted it.
-//! A lease that ran out was not renewed for a whole ttl, so its holder's gates have closed by themselves (P1). One that was
-//! revoked by hand cannot be told from it: whoever revokes a lease vouches for its holder's death.
+//! The session's record is attached to its lease and is removed with it. At rest nothing is written: a renewal is a keep-alive. The
+//! keep-alive counts only together with a read that shows the record still attached. A session's end is proven by the absence of its
+//! *lease*, as reported by the store. A missing record proves nothing, because any process may have deleted it. An expired lease was
+//! not renewed for a whole ttl, so the session's gates have closed by themselves (P1). A manually revoked lease cannot be distinguished
+//! from an expired one: an operator who revokes a lease must know that the process is dead.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::SessionId;
@@ -24,25 +25,24 @@ use super::store_requests::{Pending, WriteOutcome, WritePurpose};
 use super::timers::Timer;
 use super::{Life, Timekeeper};
 
-impl Ctx {
-    /// Goes on with a start that finds its name taken, where the store keeps the time.
-    pub(super) fn wait_for_lease(&mut self, session: SessionId, limit: Time) -> Option<Time> {
-        let missing = self.view.is_missing(&Key::Session(session));
-        if self.view.sessions.cell(&session).is_none() {
-            self.absent.insert(Key::Session(session));
-            return Some(self.now + self.config.timing.renew_interval);
-        }
-        if !missing && self.now < limit {
-            return Some(limit);
-        }
-        self.timers.clear(&Timer::Boot);
-        self.ask_lease(session, WritePurpose::Boot);
-        None
+/// Continues a start whose name is taken, where the store keeps the time. Returns the time of the next check, or `None` while the
+/// store is queried for the lease.
+pub(super) fn wait_for_lease(cx: &mut Ctx, session: SessionId, limit: Time) -> Option<Time> {
+    let missing = cx.view.is_missing(&Key::Session(session));
+    if cx.view.sessions.cell(&session).is_none() {
+        cx.absent.insert(Key::Session(session));
+        return Some(cx.now + cx.config.timing.renew_interval);
     }
+    if !missing && cx.now < limit {
+        return Some(limit);
+    }
+    cx.timers.clear(&Timer::Boot);
+    session_end::ask_lease(cx, session, WritePurpose::Boot);
+    None
 }
 
 impl Session {
-    /// Asks for the lease of a session that is being created.
+    /// Requests the lease of a session that is being created.
     pub(super) fn ask_for_lease(&mut self, cx: &mut Ctx, id: SessionId) {
         let ttl = cx.config.timing.ttl;
         let sent = cx.now;
@@ -53,7 +53,7 @@ impl Session {
         );
     }
 
-    /// Keeps the lease alive.
+    /// Sends a keep-alive for the lease.
     pub(super) fn keep_alive(&mut self, cx: &mut Ctx) {
         let sent = cx.now;
         let Some(holder) = cx.own.as_mut() else {
@@ -84,7 +84,7 @@ impl Session {
                 let change = self.renewal_confirmed(cx, sent, sure);
                 self.check_own_record(cx, id);
                 if self.held_unreported(cx) {
-                    // It came while the lease was kept alive, and owners wait to hear of it.
+                    // The move was added during the keep-alive, and owners wait for its report.
                     cx.timers.set(Timer::Renew, cx.now);
                 }
                 change
@@ -95,7 +95,7 @@ impl Session {
                 self.renewal_confirmed(cx, sent, ttl)
             }
             Reply::KeptAlive(LeaseState::Unattached) => {
-                // What stands there now says how to go on; until then the deadline stays where it is.
+                // The record decides the next step. The deadline does not change until then.
                 self.read_own_record(cx, id);
                 None
             }
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Returns true if a held move is missing in the session's record.
+    /// Returns `true` if the session's record lacks a held move.
     fn held_unreported(&self, cx: &Ctx) -> bool {
         let Some(holder) = &cx.own else {
             return false;
@@ -131,8 +131,8 @@ impl Session {
         );
     }
 
-    /// The lease is kept and the record is under it; but does the record say what it should? PeerLiveness go by it, and where
-    /// nothing is written at rest, only this look finds out.
+    /// Checks the content of the session's record while the lease is alive. Other processes rely on the record. At rest nothing is
+    /// written, so only this check detects a difference.
     fn check_own_record(&mut self, cx: &mut Ctx, id: SessionId) {
         let known = cx.view.version(&Key::Session(id));
         let Some(holder) = &cx.own else { return };
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Somebody else wrote the node's own record, and without its lease it would slot for ever: it is written again.
+    /// Rewrites the node's own record after a foreign write. Without its lease the record would outlive the process.
     pub(super) fn tie_to_lease(&mut self, cx: &mut Ctx, found: Found) -> Option<SessionChange> {
         if let Some(over) = self.rewrite_session(cx, found) {
             return Some(over);
@@ -154,61 +154,59 @@ impl Session {
         self.renewal_failed(cx, StoreFailure::Unavailable(error))
     }
 
-    /// A write of the record whose outcome was not known is what stands there. The lease's time is another matter.
+    /// Accepts the stored record as this node's own write, whose outcome was unknown. The write does not extend the lease.
     pub(super) fn found_own_write(&mut self, cx: &mut Ctx) {
         if let Some(holder) = cx.own.as_mut() {
             holder.rewriting = false;
-            // Found once more, it was copied by somebody.
+            // A second value with this nonce would be a copy by another process.
             holder.unsettled.clear();
         }
         cx.timers.set(Timer::Renew, cx.now);
     }
 }
 
-impl Ctx {
-    /// Asks after the sessions up to the next node's, and after everyone whose record cannot be read or tells of no lease: a
-    /// record that lost its lease by somebody's hand would slot for ever once its holder is dead. Each has somebody who asks,
-    /// and nobody asks after all.
-    pub(super) fn check_neighbour_leases(&mut self) {
-        let Some(me) = self.session() else { return };
-        if self.config.timekeeper != Timekeeper::Store
-            || self.config.role != Role::Node
-            || !matches!(self.life, Life::Running)
-        {
-            return;
+/// Queries the leases of the sessions up to the next node's, and of all sessions whose record is unreadable or names no lease. A
+/// record that lost its lease by a manual edit would otherwise outlive its process. Every session is checked by some node, and no
+/// node checks all of them.
+pub(super) fn check_neighbour_leases(cx: &mut Ctx) {
+    let Some(me) = cx.session() else { return };
+    if cx.config.timekeeper != Timekeeper::Store
+        || cx.config.role != Role::Node
+        || !matches!(cx.life, Life::Running)
+    {
+        return;
+    }
+    let mut asked: Vec<SessionId> = Vec::new();
+    let cells = || cx.view.sessions.cells();
+    let odd = cells().filter(|(_, cell)| match cell {
+        KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
+        KeyState::Damaged { .. } => true,
+        KeyState::Missing { .. } => false,
+    });
+    asked.extend(odd.map(|(id, _)| *id));
+    let (before, after): (Vec<_>, Vec<_>) = cx
+        .view
+        .sessions
+        .iter()
+        .filter(|(id, seen)| **id != me && seen.record.is_live())
+        .partition(|(id, _)| **id < me);
+    for (id, seen) in after.into_iter().chain(before) {
+        asked.push(*id);
+        let named = cx.view.nodes.get(&seen.record.node);
+        if seen.record.role == Role::Node && named.is_some_and(|n| n.session == *id) {
+            // The node of that session checks those after it.
+            break;
         }
-        let mut asked: Vec<SessionId> = Vec::new();
-        let cells = || self.view.sessions.cells();
-        let odd = cells().filter(|(_, cell)| match cell {
-            KeyState::Present(seen) => seen.record.is_live() && seen.record.leased.is_none(),
-            KeyState::Damaged { .. } => true,
-            KeyState::Missing { .. } => false,
-        });
-        asked.extend(odd.map(|(id, _)| *id));
-        let (before, after): (Vec<_>, Vec<_>) = self
-            .view
-            .sessions
-            .iter()
-            .filter(|(id, seen)| **id != me && seen.record.is_live())
-            .partition(|(id, _)| **id < me);
-        for (id, seen) in after.into_iter().chain(before) {
-            asked.push(*id);
-            let named = self.view.nodes.get(&seen.record.node);
-            if seen.record.role == Role::Node && named.is_some_and(|n| n.session == *id) {
-                // From there on it asks.
-                break;
-            }
-        }
-        for id in asked {
-            if id != me {
-                self.ask_lease(id, WritePurpose::ExpireSession(id));
-            }
+    }
+    for id in asked {
+        if id != me {
+            session_end::ask_lease(cx, id, WritePurpose::ExpireSession(id));
         }
     }
 }
 
 impl Session {
-    /// Writes the record of a session after the store has created its lease. The time counts from the request for the lease.
+    /// Writes the record of a session after the store has created its lease. The ttl counts from the request for the lease.
     ///
     /// Returns `false` if there is no lease.
     pub(super) fn on_lease_created(&mut self, cx: &mut Ctx, sent: Time, reply: &Reply) -> bool {
@@ -242,7 +240,8 @@ pub(super) enum LeaseCheck {
     NameInUse,
 }
 
-/// Evaluates whether the lease of a session exists. `waited`: a start has waited for this session for long enough.
+/// Evaluates the result of a check whether the lease of a session exists. `waited` is `true` if a start has waited for this session for
+/// long enough.
 pub(super) fn on_lease_checked(
     cx: &mut Ctx,
     id: SessionId,
@@ -259,22 +258,22 @@ pub(super) fn on_lease_checked(
     }
     if !alive {
         // A record of a newer format is never rewritten.
-        if !starts && cx.is_newer(id) {
+        if !starts && cx.view.is_newer(id) {
             return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
         }
-        cx.end_session(id, EndReason::LeaseGone, purpose.clone());
+        session_end::end_session(cx, id, EndReason::LeaseGone, purpose.clone());
         return LeaseCheck::Writing;
     }
     if cx.view.is_missing(&Key::Session(id)) {
-        // The owner of the session learns it at its next renewal, and has stopped a ttl from now at the latest.
-        cx.end_session(id, EndReason::Missing, purpose.clone());
+        // The session's process detects the end at its next renewal. That process stops within a ttl from now.
+        session_end::end_session(cx, id, EndReason::Missing, purpose.clone());
         return LeaseCheck::Writing;
     }
     if !starts || !waited {
         return LeaseCheck::WriteOutcome(WriteOutcome::Lost);
     }
     let record = cx.view.sessions.get(&id);
-    if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || cx.is_corrupt(id) {
+    if record.is_some_and(|s| !s.is_live() || s.leased.is_none()) || cx.view.is_corrupt(id) {
         // The length of the lease is unknown. A live owner soon writes the record again, but the watch may miss that.
         cx.read(Key::Session(id));
         return LeaseCheck::WriteOutcome(WriteOutcome::Failed { unknown: false });

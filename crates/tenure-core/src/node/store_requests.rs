@@ -1,7 +1,7 @@
-//! Store requests under way, and how their outcomes are settled.
+//! Store requests in progress, and the evaluation of their outcomes.
 //!
-//! A write that lost its race, or whose outcome is unknown, is read back once: a value with our nonce is our own write
-//! after all. What the read shows goes into the view, and decisions are derived from there; no outcome is ever guessed.
+//! A write that lost its race, or whose outcome is unknown, is read back once. A value with this node's nonce proves that the write
+//! succeeded. The result of the read goes into the view, and decisions are derived from the view. No outcome is ever guessed.
 
 use crate::ids::{KeyspaceName, Nonce, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
@@ -16,50 +16,50 @@ use super::record_recovery::Recovery;
 use super::startup::Startup;
 use super::timers::Timer;
 
-/// What a write was for.
+/// Purpose of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WritePurpose {
     /// A step of the start.
     Boot,
-    /// Ending somebody's session.
+    /// Ending the session of another process.
     ExpireSession(SessionId),
-    /// A change to a shard's record that belongs to its slot here.
+    /// A change to a shard's record that belongs to its local slot.
     Shard(ShardId),
-    /// Drawing a generation in order to make lost records anew.
+    /// Drawing a generation in order to restore lost records.
     Generation(KeyspaceName),
     /// Drawing a generation in order to create a keyspace.
     BootGeneration(KeyspaceName),
-    /// Making a keyspace's lost record anew.
+    /// Restoring a keyspace's lost record.
     Keyspace,
-    /// Making a shard's lost record anew.
+    /// Restoring a shard's lost record.
     Restore,
     /// Ending the node's own session.
     Resign,
-    /// Becoming leader.
+    /// A write that makes this node the leader.
     Lead,
-    /// A leader's word on a shard.
+    /// A plan update of the leader for a shard.
     Plan(ShardId),
-    /// What the node's own record, or the cluster's, says of its start and of its mode.
+    /// A change of the node's own record, of the cluster's boot number or of a rebalance request. The view shows what to retry.
     OwnRecord,
-    /// Nothing hangs on it.
+    /// No decision depends on the outcome.
     Unimportant,
 }
 
-/// How a write ended.
+/// Outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WriteOutcome {
-    /// It is in the store.
+    /// The store contains the value.
     Done,
-    /// Somebody else's value is in the store; the view has it.
+    /// The store contains the value of another process, and so does the view.
     Lost,
-    /// It is not in the store, or that is not known.
+    /// The store does not contain the value, or the outcome is unknown.
     Failed {
-        /// It may still land.
+        /// `true` if the write may still take effect.
         unknown: bool,
     },
 }
 
-/// A conditional write.
+/// Write of `record`, on the condition that the state of the key matches `expect`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Write {
     pub(super) key: Key,
@@ -68,7 +68,7 @@ pub(super) struct Write {
     pub(super) purpose: WritePurpose,
 }
 
-/// A request in progress.
+/// Request in progress, with the context that its reply needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pending {
     Put(Write),
@@ -85,7 +85,7 @@ pub(super) enum Pending {
         key: Key,
         mark: u64,
     },
-    /// `asked_at`: how far the store had come when this was asked.
+    /// `asked_at` is the highest store revision that was known at the time of the request.
     List {
         asked_at: Revision,
         begun: Time,
@@ -130,7 +130,7 @@ impl Pending {
     }
 }
 
-/// A write whose outcome is settled.
+/// Purpose and outcome of a settled write.
 pub(super) type SettledWrite = (WritePurpose, WriteOutcome);
 
 /// Reads a key back after a write that lost its race, or whose outcome is unknown.
@@ -258,7 +258,7 @@ pub(super) fn on_put(cx: &mut Ctx, leader: &mut Leader, write: Write, reply: Rep
     PutResult::WriteOutcome(settled)
 }
 
-/// Evaluates the reply to a read. Returns a session whose expiry is to be checked, because only reads show its current record.
+/// Evaluates the reply to a read. Returns a session whose expiry must be checked, because only reads show its current record.
 pub(super) fn on_read(
     cx: &mut Ctx,
     recovery: &mut Recovery,
@@ -272,7 +272,7 @@ pub(super) fn on_read(
             // A decision depends on the key, whether its value changed or not.
             cx.changed.insert(key.clone());
             match key {
-                Key::Session(id) if cx.is_dated_back(id) => return Some(id),
+                Key::Session(id) if cx.view.is_dated_back(id) => return Some(id),
                 _ => {}
             }
         }

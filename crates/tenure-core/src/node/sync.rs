@@ -1,4 +1,4 @@
-//! Lists, the slow look at everything, and sweeping.
+//! Complete reads, periodic checks of the watch, and removal of tombstones.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::context::Ctx;
 use super::store_requests::Pending;
 use super::timers::Timer;
 
-/// How many of the node's own last writes are remembered: more than can be under way while the store is asked for its
+/// Number of the node's own last writes that are remembered. It exceeds the writes that can be in progress during a request for the store's
 /// revision.
 const LAST_WRITES: usize = 64;
 
@@ -31,7 +31,7 @@ pub(super) struct StoreProgress {
     /// Start of the last complete read, and its revision.
     pub(super) listed_at: Time,
     pub(super) listed: Revision,
-    /// Number of this node's own writes since then, which are no news.
+    /// Number of this node's own writes since then, which are not changes by others.
     pub(super) written: u64,
     pub(super) last_writes: Vec<u64>,
     /// Another process has written since then.
@@ -39,8 +39,9 @@ pub(super) struct StoreProgress {
 }
 
 impl StoreProgress {
-    /// Counts a write of this node's own: it is no news. One that the last list has seen already must not hide a write of
-    /// somebody else's.
+    /// Counts a write of this node, which is not a change by others.
+    ///
+    /// A write that the last complete read already contains is not counted, or it would hide a write of another process.
     pub(super) fn count_write(&mut self, reply: &Reply) {
         if let Reply::Won(Version::Number(n)) = reply
             && *n > self.listed.0
@@ -54,7 +55,7 @@ impl StoreProgress {
 }
 
 impl Ctx {
-    /// A protocol as others have it: one renewal per shard.
+    /// Renews each owned shard by a separate write, as some other protocols do. Used only by [`Mutant::RenewPerShard`].
     pub(super) fn renew_every_shard(&mut self) {
         for (id, seen) in self
             .view
@@ -79,9 +80,9 @@ impl Ctx {
     }
 }
 
-/// Returns why a complete read does not continue what this node has seen.
+/// Returns the reason why a complete read does not continue what this node has seen, if there is one.
 ///
-/// The read is compared with what was known when it was requested: a read that was overtaken is no sign of a restored store.
+/// The read is compared with the state known at the time of the request: an overtaken read is no sign of a restored store.
 pub(super) fn listing_problem(
     cx: &Ctx,
     listed: &StoreListing,
@@ -95,7 +96,7 @@ pub(super) fn listing_problem(
     })
 }
 
-/// Applies a complete read to the view. Keys that it lacks, or takes back, are read by themselves.
+/// Applies a complete read to the view. Keys that are missing or older in the read are read individually.
 pub(super) fn apply_listing(
     cx: &mut Ctx,
     revision: Revision,
@@ -153,7 +154,7 @@ pub(super) fn on_watch_gap(cx: &mut Ctx) {
 pub(super) fn check_progress(cx: &mut Ctx) {
     let behind = cx.progress.behind.take();
     let missed = behind.is_some_and(|revision| cx.view.revision < revision);
-    // A watch may lose changes without a trace, so everything is read from time to time.
+    // A watch may miss changes without any sign, so the node reads everything from time to time.
     let due = cx.progress.others_wrote
         && cx.now >= cx.progress.listed_at + cx.config.timing.relist_interval;
     if (missed || due || cx.progress.relist) && !cx.broken_by(Mutant::NeverRelist) {
@@ -169,7 +170,7 @@ pub(super) fn check_progress(cx: &mut Ctx) {
 impl StoreProgress {
     /// Takes the revision of the store. If the watch has not reached it by the next tick, the watch has lost changes.
     ///
-    /// Returns why the revision shows that the store was restored.
+    /// Returns an error text if the revision shows that the store was restored.
     pub(super) fn on_revision(&mut self, revision: Revision, asked_at: Revision) -> Option<String> {
         if revision < asked_at {
             return Some(format!(
@@ -185,7 +186,7 @@ impl StoreProgress {
     }
 }
 
-/// Removes tombstones that no record refers to. One node of the cluster does it.
+/// Removes tombstones that no record refers to. Only one node of the cluster calls this.
 pub(super) fn sweep(cx: &mut Ctx) {
     if !cx.may_own() || cx.config.role != Role::Node {
         return;
@@ -195,7 +196,7 @@ pub(super) fn sweep(cx: &mut Ctx) {
         KeyState::Present(seen)
             if cx.ended(*id)
                 && cx.now >= seen.since + seen.record.ttl * 10
-                && !cx.is_referred_to(*id) =>
+                && !cx.view.is_referred_to(*id) =>
         {
             Some((*id, seen.version.clone()))
         }

@@ -1,51 +1,51 @@
-//! Times at which a node wants to be woken: at most one per purpose.
+//! Wake-up times of a node: at most one per purpose.
 //!
-//! Nearly every step sets one or two of them, so that each kind is kept where it is cheap: what there is one of in a row,
-//! what there is one of per session in a list, which is short, and what there is one of per shard in order of time.
+//! Nearly every step sets one or two of them, so each kind has a cheap representation. Kinds with a single timer share an array. Timers
+//! per session are in a list, which is short. Timers per shard are ordered by time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{SessionId, ShardId};
 use crate::time::Time;
 
-/// What a node wants to be woken for. Of what is due at one time, the first in this order comes first.
+/// Purpose of a wake-up. Timers that are due at the same time fire in the order of these variants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Timer {
-    /// Go on with the start.
+    /// Continues the start of the node.
     Boot,
-    /// Renew the session.
+    /// Renews the session, or retries a failed renewal.
     Renew,
-    /// The lease changes phase by the clock.
+    /// Changes the phase of the lease as time passes.
     Lease,
-    /// Look whether a session is over.
+    /// Checks for the expiry of a session.
     SessionExpiry(SessionId),
-    /// Look at a shard.
+    /// Evaluates one shard again.
     Shard(ShardId),
-    /// Look at everything.
+    /// Starts the periodic check of all state.
     Tick,
-    /// The set of members has been the same for long enough.
+    /// Rebalances, because the members have not changed for `assignment_settle_time`.
     Rebalance,
-    /// Look again at shards that are held elsewhere.
+    /// Reads shards again that another node owns.
     ClaimRetry,
-    /// Ask again about keys that seem to be missing.
+    /// Reads keys again that seem to be missing.
     Absent,
-    /// Make lost records anew.
+    /// Restores records that were lost.
     Restore,
-    /// Stand for leader.
+    /// Tries to become the leader.
     Election,
-    /// Plan for the others.
+    /// Plans as the leader.
     Plan,
-    /// Stop, finished or not.
+    /// Ends a stop at its time limit, finished or not.
     Stop,
-    /// Go on with a look at every shard.
+    /// Continues a scan of all shards.
     Scan,
-    /// Look who else lives, and what the node's own record asks of it.
+    /// Checks the liveness of other nodes, and the requests in the node's own record.
     OwnRecord,
-    /// End of a pause of planned moves.
+    /// Ends a pause of planned moves.
     PauseEnd,
 }
 
-/// How many kinds of timers there are.
+/// Number of timer kinds.
 const KINDS: usize = 16;
 const EXPIRY: usize = 3;
 const SHARD: usize = 4;
@@ -73,7 +73,7 @@ impl Timer {
     }
 }
 
-/// The times of one kind of which there is one for each of many.
+/// Timers of one kind with one time per key, ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Each<K: Ord> {
     at: BTreeMap<K, Time>,
@@ -121,10 +121,10 @@ impl<K: Ord + Clone> Each<K> {
     }
 }
 
-/// The same for few, whose times change all the time.
+/// Timers of one kind for few keys whose times change often.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Few<K> {
-    /// In order of what they are for.
+    /// Entries in order of their keys.
     at: Vec<(K, Time)>,
 }
 
@@ -161,7 +161,7 @@ impl<K: Ord + Copy> Few<K> {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Of equal times, the first in order.
+    /// Removes the earliest timer; of equal times, the first in order of the keys.
     fn take_first(&mut self) -> Option<K> {
         let first = self.first();
         let place = self.at.iter().position(|(_, at)| *at == first)?;
@@ -169,12 +169,12 @@ impl<K: Ord + Copy> Few<K> {
     }
 }
 
-/// The times, by purpose.
+/// Wake-up times by purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
-    /// The time of each kind, or the earliest of it; [`Time::NEVER`] where there is none.
+    /// Earliest time of each kind; [`Time::NEVER`] if there is none.
     kinds: [Time; KINDS],
-    /// The kind of the earliest time; of equal ones, the first. Every step asks for it several times.
+    /// Kind of the earliest time; of equal times, the first kind. Cached because every step reads it several times.
     first: usize,
     sessions: Few<SessionId>,
     shards: Each<ShardId>,
@@ -192,7 +192,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Wakes for this purpose at this time, and at no other; at no time for [`Time::NEVER`].
+    /// Sets the only wake-up time for this purpose. [`Time::NEVER`] clears it.
     pub(super) fn set(&mut self, timer: Timer, at: Time) {
         if at == Time::NEVER {
             return self.clear(&timer);
@@ -210,7 +210,7 @@ impl Timers {
         }
     }
 
-    /// Wakes for this purpose at this time if it would not be woken earlier.
+    /// Sets the wake-up time for this purpose unless an earlier one is set.
     pub(super) fn set_sooner(&mut self, timer: Timer, at: Time) {
         let old = match &timer {
             Timer::SessionExpiry(id) => self.sessions.get(*id),
@@ -222,7 +222,7 @@ impl Timers {
         }
     }
 
-    /// Does not wake for this purpose.
+    /// Removes the wake-up time for this purpose.
     pub(super) fn clear(&mut self, timer: &Timer) {
         match timer {
             Timer::SessionExpiry(id) => {
@@ -252,7 +252,7 @@ impl Timers {
         }
     }
 
-    /// The same for a shard, at less cost.
+    /// Removes the wake-up time for a shard, at less cost than [`Self::clear`].
     pub(super) fn clear_shard(&mut self, id: &ShardId) {
         if !self.shards.at.is_empty() {
             self.shards.clear(id);
@@ -260,12 +260,12 @@ impl Timers {
         }
     }
 
-    /// Whether it wakes for this shard.
+    /// Returns `true` if a wake-up time is set for this shard.
     pub(super) fn has_shard(&self, id: &ShardId) -> bool {
         !self.shards.at.is_empty() && self.shards.at.contains_key(id)
     }
 
-    /// The next purpose whose time has come.
+    /// Removes and returns the first purpose that is due.
     pub(super) fn due(&mut self, now: Time) -> Option<Timer> {
         let (kind, at) = (self.first, self.kinds[self.first]);
         if at > now || at == Time::NEVER {
@@ -298,7 +298,7 @@ impl Timers {
         Some(timer)
     }
 
-    /// The earliest time.
+    /// Returns the earliest wake-up time.
     pub(super) fn next(&self) -> Option<Time> {
         let at = self.kinds[self.first];
         (at != Time::NEVER).then_some(at)

@@ -1,9 +1,9 @@
-//! Shards that nobody has served for long: reported to operators in the session's record.
+//! Shards that no owner has served for long, reported to operators in the session's record.
 //!
-//! A program that reads the records once, such as `tenure status`, cannot tell a shard that waits from one that is stuck; nodes
-//! can, by their clocks. One node reports per keyspace, the first that serves it, and only what the records do not show by themselves. As with load,
-//! no write is made for it where renewals are writes anyway; where the store keeps the time of sessions, the record is written when
-//! the report changes, and for that not more often than once per ttl (P7).
+//! A program that reads the records once, such as `tenure status`, cannot distinguish a waiting shard from a stuck one. Nodes can, by
+//! their clocks. One node per keyspace reports, the first that serves the keyspace. It reports only facts that other records do not
+//! show. Where renewals are writes, the report causes no additional write, as with costs. Where the store keeps the time of sessions,
+//! the record is written when the report changes, at most once per ttl (P7).
 
 use crate::ids::KeyspaceName;
 use crate::members;
@@ -15,56 +15,54 @@ use super::config::ShardWaitStats;
 use super::context::Ctx;
 use super::renewal::Session;
 
-impl Ctx {
-    /// Returns what the session's record says next of shards that are not served.
-    pub(super) fn unserved(&self) -> UnservedShards {
-        let mut all = UnservedShards::new();
-        if self.config.role != Role::Node {
-            return all;
-        }
-        for keyspace in self.config.keyspaces.keys() {
-            if self.reports_on(keyspace) {
-                self.add_unserved(keyspace, &mut all);
-            }
-        }
-        all
+/// Returns the shards that are not served, for the next record of the session.
+pub(super) fn unserved_shards(cx: &Ctx) -> UnservedShards {
+    let mut all = UnservedShards::new();
+    if cx.config.role != Role::Node {
+        return all;
     }
-
-    /// Returns whether this node is the first of those that serve a keyspace.
-    fn reports_on(&self, keyspace: &KeyspaceName) -> bool {
-        let mut nodes = members::participants(&self.view, keyspace, None);
-        let first = nodes.find(|node| !self.ended(node.session));
-        first.is_some_and(|node| Some(node.session) == self.session())
+    for keyspace in cx.config.keyspaces.keys() {
+        if reports_on(cx, keyspace) {
+            add_unserved(cx, keyspace, &mut all);
+        }
     }
+    all
+}
 
-    fn add_unserved(&self, keyspace: &KeyspaceName, all: &mut UnservedShards) {
-        let mut blocked = None;
-        let shards = self.view.shards.iter();
-        for (id, seen) in shards.filter(|(id, _)| id.keyspace == *keyspace) {
-            if let Ownership::Owned { by, serving: true } = &seen.record.ownership
-                && !self.ended(by.session)
-            {
-                continue;
-            }
-            let blocked = || *blocked.get_or_insert_with(|| members::blocked(&self.view, keyspace));
-            let Some(reason) = self.unserved_for_long(id, seen, blocked) else {
-                continue;
-            };
-            if reason.is_in_records() {
-                continue;
-            }
-            let reasons = all.entry(keyspace.clone()).or_default();
-            let found = reasons.entry(reason.as_str().to_owned()).or_default();
-            found.count += 1;
-            if found.shards.len() < NAMED {
-                found.shards.push(id.shard.clone());
-            }
+/// Returns whether this node reports on a keyspace: the first live node that serves the keyspace does.
+fn reports_on(cx: &Ctx, keyspace: &KeyspaceName) -> bool {
+    let mut nodes = members::participants(&cx.view, keyspace, None);
+    let first = nodes.find(|node| !cx.ended(node.session));
+    first.is_some_and(|node| Some(node.session) == cx.session())
+}
+
+fn add_unserved(cx: &Ctx, keyspace: &KeyspaceName, all: &mut UnservedShards) {
+    let mut blocked = None;
+    let shards = cx.view.shards.iter();
+    for (id, seen) in shards.filter(|(id, _)| id.keyspace == *keyspace) {
+        if let Ownership::Owned { by, serving: true } = &seen.record.ownership
+            && !cx.ended(by.session)
+        {
+            continue;
+        }
+        let blocked = || *blocked.get_or_insert_with(|| members::blocked(&cx.view, keyspace));
+        let Some(reason) = cx.unserved_for_long(id, seen, blocked) else {
+            continue;
+        };
+        if reason.is_in_records() {
+            continue;
+        }
+        let reasons = all.entry(keyspace.clone()).or_default();
+        let found = reasons.entry(reason.as_str().to_owned()).or_default();
+        found.count += 1;
+        if found.shards.len() < NAMED {
+            found.shards.push(id.shard.clone());
         }
     }
 }
 
 impl Session {
-    /// Returns whether this is worth a write of the session's record that nothing else calls for.
+    /// Returns whether a changed report justifies a write of the session's record that has no other reason.
     pub(super) fn unserved_changed(&self, cx: &Ctx, new: &UnservedShards) -> bool {
         let Some(holder) = &cx.own else {
             return false;

@@ -1,5 +1,6 @@
-//! What to do about a shard, derived from its record, the lease and its phase here alone.
+//! Next step of a shard, derived only from its record, the lease and its local phase.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, ShardId};
@@ -16,7 +17,7 @@ use crate::time::Time;
 
 use super::{AfterClose, Phase, ShardSlot, Shards};
 
-/// What to do about a shard.
+/// Next step of a shard.
 pub(super) enum Decision {
     Nothing,
     WaitUntil(Time),
@@ -24,12 +25,12 @@ pub(super) enum Decision {
     Adopt(Epoch),
     Write(Transition),
     WouldDo(ShardStep, Reason),
-    /// Load it while another node serves it.
+    /// Load the shard while another node serves it.
     Warm(u64),
     CatchUp(String),
-    /// Open what was taken at the end of a move.
+    /// Open the shard that this node took at the end of a move.
     Promote(Epoch),
-    /// Shut the gate for a move.
+    /// Freeze the gate for a move.
     Freeze(u64),
     Thaw,
 }
@@ -102,7 +103,7 @@ impl Shards {
         }
     }
 
-    /// A shard that is loading or serving: may it go on?
+    /// Decides whether a loading or serving shard may continue.
     fn decide_active(
         &mut self,
         cx: &mut Ctx,
@@ -182,7 +183,7 @@ impl Shards {
         }
     }
 
-    /// A shard that is open here and slots so: does its record say how it is?
+    /// Updates the record of a serving shard if its `serving` or `trouble` field is out of date.
     fn decide_record_update(&self, cx: &Ctx, slot: &ShardSlot, record: &ShardRecord) -> Decision {
         let change = match record.ownership {
             Ownership::Owned { serving: false, .. } => Transition::Serve,
@@ -199,7 +200,7 @@ impl Shards {
         Decision::Write(change)
     }
 
-    /// A shard of which nothing runs here: should something?
+    /// Decides about a shard without an activation here: load, claim, take, release or disclaim.
     pub(super) fn decide_idle(
         &mut self,
         cx: &mut Ctx,
@@ -216,7 +217,7 @@ impl Shards {
         };
         let (record, since) = (Arc::clone(&seen.record), seen.since);
         if cx.is_mine(&record) && is_sealed(&record) {
-            // Its state ends there: only its successor, or a new epoch, goes on from it.
+            // The state ends at the seal. Only the target, or a new epoch, continues from there.
             return self.decide_sealed(cx, &record, since);
         }
         if cx.is_mine(&record) {
@@ -253,7 +254,7 @@ impl Shards {
         }
         self.note_left(cx, id);
         if let Some(owner) = record.owner() {
-            cx.check_expired(owner.session);
+            session_end::check_expired(cx, owner.session);
         }
         if let Some(decision) = self.decide_target(cx, membership, assignment, id, &record, since) {
             return decision;
@@ -263,7 +264,7 @@ impl Shards {
         } = &record.ownership
         {
             for witness in awaiting_disclaimers {
-                cx.check_expired(*witness);
+                session_end::check_expired(cx, *witness);
             }
         }
         if let Ownership::Free {
@@ -285,7 +286,7 @@ impl Shards {
         if !claimable || matches!(record.ownership, Ownership::Deleted) {
             return Decision::Nothing;
         }
-        if !wanted && !live_owner && cx.is_coordinated(&id.keyspace) && !cx.is_leaving() {
+        if !wanted && !live_owner && cx.view.is_coordinated(&id.keyspace) && !cx.is_leaving() {
             let at = cx.fallback_claim_at(&record, since);
             if at > cx.now && at < Time::NEVER {
                 return Decision::WaitUntil(at);
@@ -312,7 +313,7 @@ impl Shards {
 
     fn decide_claim(&mut self, cx: &mut Ctx, record: &ShardRecord) -> Decision {
         if cx.from_watch && !cx.config.timing.claim_watch_enabled {
-            // The next retry takes it, also where those who waited for it have long stopped to retry.
+            // The next retry claims the shard, even if earlier rounds of retries have ended long ago.
             self.retries.claim_on_retry(cx);
             return Decision::Nothing;
         }
@@ -328,7 +329,7 @@ impl Shards {
     }
 
     fn decide_unreadable(&mut self, cx: &mut Ctx, id: &ShardId) -> Decision {
-        // A shard of a removed keyspace that is still ours in the records is given up for good.
+        // This node still owns a shard of a removed keyspace in the records, so it releases the shard for good.
         let removed = cx
             .view
             .keyspaces

@@ -1,4 +1,4 @@
-//! What the application says of its slots, and what follows from it.
+//! Events from the application's handlers, and their consequences.
 
 use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
@@ -56,7 +56,7 @@ impl Shards {
         self.evaluate(cx, membership, assignment, &id);
     }
 
-    /// A load failed; nothing of this slot runs any more.
+    /// Handles a failed load. Nothing of this activation runs any more.
     pub(in crate::node) fn on_load_failed(
         &mut self,
         cx: &mut Ctx,
@@ -79,7 +79,7 @@ impl Shards {
         }
     }
 
-    /// The application's loop ended by itself: finish what is in flight and load again.
+    /// Handles an unexpected end of the application's loop: drains the requests in flight and loads the shard again.
     pub(in crate::node) fn on_loop_ended(
         &mut self,
         cx: &mut Ctx,
@@ -110,7 +110,7 @@ impl Shards {
         );
     }
 
-    /// The application says how a shard fares; the record is to say the same.
+    /// Takes the trouble that the application reports for a shard, and updates the record to match.
     pub(in crate::node) fn on_trouble(
         &mut self,
         cx: &mut Ctx,
@@ -124,7 +124,7 @@ impl Shards {
         };
         let runs = matches!(slot.phase(), Phase::Loading { .. } | Phase::Serving { .. });
         if runs && slot.is_activation(activation) {
-            // Cut as the record has it, so that the two can be compared.
+            // Truncated as in the record, so that the two values can be compared.
             slot.trouble = said.map(ownership::brief);
             self.evaluate(cx, membership, assignment, &id);
         }
@@ -201,7 +201,7 @@ impl Shards {
             .is_some_and(|r| cx.is_mine(r) && matches!(r.ownership, Ownership::Owned { .. }))
     }
 
-    /// Waits before the next load; after too many, lets another node try.
+    /// Delays the next load. After too many failed loads, releases the shard so that another node can try.
     fn retry_later(
         &mut self,
         cx: &mut Ctx,

@@ -54,7 +54,7 @@ use super::Life;
 use super::store_requests::{WriteOutcome, WritePurpose};
 use super::timers::Timer;
 
-/// How many shards are looked at in one step.
+/// Maximum number of shards that a scan evaluates in one step.
 const MAX_SHARDS_PER_STEP: usize = 1000;
 
 /// Local state of each shard.
@@ -64,25 +64,26 @@ pub(super) type Slots = BTreeMap<ShardId, ShardSlot>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Shards {
     pub(super) slots: Slots,
-    /// Shards by activation that has not ended.
+    /// Shard of each activation that has not ended.
     pub(super) activations: BTreeMap<ActivationId, ShardId>,
     /// Shards of this node that move or are released to other nodes.
     pub(super) leaving: BTreeSet<ShardId>,
     /// Shards that move to this node and freeze together.
     pub(super) together: IncomingMoves,
-    /// Shards with a write that may still land, and the rev that it would replace: read at every tick until it has moved.
+    /// Shards with a write of unknown outcome, and the record revision that it would replace. Every tick reads them until the revision
+    /// changes.
     pub(super) doubtful: BTreeMap<ShardId, u64>,
-    /// Rest of a scan of all shards.
+    /// Shards that the current scan has not evaluated yet.
     pub(super) to_scan: VecDeque<ShardId>,
     pub(super) retries: ClaimRetries,
     /// Number of activations so far.
     pub(super) activation_count: u64,
-    /// The application has reported the cost of a shard.
+    /// `true` once the application has reported the cost of a shard.
     pub(super) measured: bool,
 }
 
 impl Shards {
-    /// Returns `true` if no shard runs or is being written here.
+    /// Returns `true` if this node has no activation and no write to a shard's record is in progress.
     pub(super) fn is_quiet(&self) -> bool {
         self.activations.is_empty() && self.slots.values().all(ShardSlot::is_quiet)
     }
@@ -100,8 +101,10 @@ impl Shards {
         self.continue_scan(cx, membership, assignment);
     }
 
-    /// Goes on with a look at every shard, for a portion of them: the session is renewed between two steps, not within one,
-    /// and with very many shards one step for all of them would take longer than a renewal may.
+    /// Continues a scan of all shards with its next portion.
+    ///
+    /// The session is renewed between two steps, not within one. With very many shards, a single step for all of them would delay a renewal
+    /// for too long.
     pub(super) fn continue_scan(
         &mut self,
         cx: &mut Ctx,
@@ -125,12 +128,12 @@ impl Shards {
         }
     }
 
-    /// Whether some shards are still to be looked at.
+    /// Returns `true` while a scan is due or has shards left.
     pub(super) fn is_scanning(&self, cx: &Ctx) -> bool {
         cx.scan_all || !self.to_scan.is_empty()
     }
 
-    /// Decides about one shard and does it.
+    /// Evaluates one shard: derives its next step and performs it.
     pub(super) fn evaluate(
         &mut self,
         cx: &mut Ctx,
@@ -142,7 +145,7 @@ impl Shards {
         self.evaluate_slot(cx, membership, assignment, id);
     }
 
-    /// The same, with all that is derived for its keyspace up to date.
+    /// Evaluates one shard of a keyspace whose assignment is up to date.
     fn evaluate_slot(
         &mut self,
         cx: &mut Ctx,
@@ -171,7 +174,7 @@ impl Shards {
         };
         match decision {
             Decision::Nothing => {
-                // What it once waited for is over.
+                // The wait that set this timer is over.
                 if rests {
                     cx.timers.clear_shard(id);
                 }
@@ -206,7 +209,7 @@ impl Shards {
         }
     }
 
-    /// A shard of a keyspace that this node has nothing to do with: all it can say is that it does not own it.
+    /// Disclaims a shard of a keyspace that this node is not configured for. No other step of such a shard is possible here.
     fn disclaim(&mut self, cx: &mut Ctx, id: &ShardId) {
         let quiet = self.slots.get(id).is_none_or(ShardSlot::is_quiet);
         let Some(record) = cx.view.shards.get(id).filter(|_| quiet && cx.may_own()) else {
@@ -225,7 +228,7 @@ impl Shards {
         }
     }
 
-    /// Says once that work which was cancelled does not stop: as long as it runs, nobody else can have the shard.
+    /// Reports once that cancelled work does not stop. As long as the work runs, no other node can own the shard.
     fn report_overdue(&mut self, cx: &mut Ctx, id: &ShardId) {
         let Some(slot) = self.slots.get_mut(id) else {
             return;
@@ -299,7 +302,7 @@ impl Shards {
         cx.timers.set(Timer::Shard(id.clone()), cut_at);
     }
 
-    /// Closes every gate and cancels all work; the records are left alone.
+    /// Closes every gate and cancels all work. The records remain unchanged.
     pub(super) fn cut_all(&mut self, cx: &mut Ctx, reason: Reason) {
         let active: Vec<_> = self.activations.values().cloned().collect();
         for id in active {
@@ -311,7 +314,7 @@ impl Shards {
         }
     }
 
-    /// Begins a slot: the record names this session at an epoch that it has not given up.
+    /// Starts an activation: the record names this session at an epoch that the node has not given up.
     fn adopt(&mut self, cx: &mut Ctx, id: &ShardId, epoch: Epoch) {
         let Some(session) = cx.session() else {
             return;
@@ -362,7 +365,7 @@ impl Shards {
         );
     }
 
-    /// Writes a change to the shard's record, guarded by the version it was decided on.
+    /// Writes a change to the shard's record, guarded by the version that the decision is based on.
     fn write(&mut self, cx: &mut Ctx, id: &ShardId, change: Transition) {
         let Some(seen) = cx.view.shards.seen(id).cloned() else {
             return;
@@ -444,10 +447,10 @@ impl Shards {
             return;
         };
         let writing = slot.writing.take();
-        // What was told meanwhile of a shard on its way out does not bring it there.
+        // A trouble report that settles while the shard closes does not mean that the shard has left.
         let told_in_leaving = matches!(writing, Some(Writing::ReportTrouble))
             && matches!(slot.phase(), Phase::Closing { .. });
-        // A shard that begins to move is on its way out until its record says otherwise.
+        // A shard that begins to move counts as leaving until its record shows otherwise.
         let moves = matches!(writing, Some(Writing::Move | Writing::Seal));
         slot.not_before = match outcome {
             WriteOutcome::Failed { .. } => retry,
@@ -499,14 +502,14 @@ impl Shards {
         cx.changed.insert(Key::Shard(id));
     }
 
-    /// A shard is no longer on its way out; when half of those that may leave at a time have left, others may.
+    /// Removes a shard from those that leave. At half of the limit a scan becomes due, so that other shards can leave.
     fn note_left(&mut self, cx: &mut Ctx, id: &ShardId) {
         if self.leaving.remove(id) && self.leaving.len() == cx.config.timing.release_batch / 2 {
             cx.scan_all = true;
         }
     }
 
-    /// Remembers the epoch of a shard's record.
+    /// Remembers the highest epoch of a shard's record.
     pub(super) fn note_epoch(&mut self, id: &ShardId, epoch: Epoch) {
         match self.slots.get_mut(id) {
             Some(slot) => slot.highest = slot.highest.max(epoch),
@@ -517,7 +520,7 @@ impl Shards {
         }
     }
 
-    /// Reads the shards with a write that may still land.
+    /// Reads the shards with a write of unknown outcome.
     pub(super) fn read_doubtful(&mut self, cx: &mut Ctx) {
         let view = &cx.view;
         self.doubtful
@@ -527,7 +530,7 @@ impl Shards {
         }
     }
 
-    /// Forgets all writes in progress: no reply to them will be taken.
+    /// Forgets all writes in progress: their replies will be ignored.
     pub(super) fn forget_writes(&mut self) {
         self.slots.values_mut().for_each(ShardSlot::forget_writing);
     }

@@ -1,17 +1,17 @@
 //! Groups shards that move to this node, so that they freeze at the same time.
 //!
-//! Every live router writes once for all shards that freeze together, so those of one plan should. A shard that is loaded
-//! here waits for others while its owner serves on: no request is held for it yet. It costs a little at the end of the move,
-//! where the application has to catch up with what the owner did meanwhile. So the wait has an end:
+//! Every live router writes once for all shards that freeze together, so the shards of one plan should freeze together. A loaded shard
+//! waits for others while its owner continues to serve: no router holds requests for it yet. The wait makes the catch-up at the end of the
+//! move a little longer, because the owner does more in the meantime. So the wait is bounded:
 //!
 //! | a loaded shard waits | at most |
 //! |---|---|
-//! | for records of the same plan that are on their way | [`TOGETHER`] after the first of the group was loaded |
+//! | for records of the same plan that have not arrived yet | [`TOGETHER`] after the first of the group was loaded |
 //! | for shards that are loading here | as long as its own load took |
 //! | for moves that the budgets of the plan do not allow yet (`more`) | [`FOR_MORE`], or as long as its own load took |
 //!
-//! Moves of the third kind are named in this node's session while they wait. The leader then no longer counts them against
-//! its budgets and begins others, so the budgets limit how many shards load or change hands at a time, as without a group.
+//! The session record of this node names moves of the third kind while they wait. The leader then stops counting them against its budgets
+//! and starts other moves. So the budgets limit the shards that load or change owners at a time, as without a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,23 +28,23 @@ use super::Shards;
 const TOGETHER: Duration = Duration::from_millis(50);
 /// Minimum time that a loaded shard may wait for moves that the budgets do not allow yet.
 const FOR_MORE: Duration = Duration::from_secs(2);
-/// Maximum number of shards that freeze together: requests are held while the writes of all of them are in flight.
+/// Maximum number of shards that freeze together: routers hold requests until the writes of all of them are done.
 const MOST: usize = 256;
 
-/// Shards that move to this node, from when they begin to load until they are its own.
+/// Shards that move to this node, from the start of their load until this node owns them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::node) struct IncomingMoves {
     loading: BTreeSet<ShardId>,
     waiting: BTreeMap<ShardId, Waiting>,
     /// Time at which the first of the waiting shards was loaded.
     since: Option<Time>,
-    /// From when on the session may say again which of them are loaded: a leader plans no more often.
+    /// Earliest time of the next report of loaded shards in the session: a leader plans no more often.
     tell_from: Time,
     /// Shards that may freeze.
     released: BTreeSet<ShardId>,
 }
 
-/// A shard that is loaded and not yet to be frozen.
+/// Shard that is loaded and must not freeze yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiting {
     mv: u64,
@@ -53,13 +53,13 @@ struct Waiting {
 }
 
 impl Shards {
-    /// A shard that moves here begins to load.
+    /// Records that a shard that moves here starts to load.
     pub(super) fn note_loading(&mut self, cx: &mut Ctx, id: &ShardId) {
         self.forget_move(cx, id);
         self.together.loading.insert(id.clone());
     }
 
-    /// A shard that was moving here is this node's own, or its move is over.
+    /// Forgets a shard whose move here is over, whether this node owns the shard now or not.
     pub(super) fn forget_move(&mut self, cx: &mut Ctx, id: &ShardId) {
         let together = &mut self.together;
         together.released.remove(id);
@@ -70,7 +70,7 @@ impl Shards {
             && together.loading.is_empty()
             && let Some(first) = together.waiting.keys().next()
         {
-            // Those that are loaded may have waited for this one.
+            // Loaded shards may have waited for this one.
             cx.changed.insert(Key::Shard(first.clone()));
         }
         if let Some(shards) = cx.held.get_mut(&id.keyspace) {
@@ -83,7 +83,7 @@ impl Shards {
 
     /// Returns `now` if a loaded shard may freeze, otherwise the time of the next check.
     ///
-    /// `limit` is when its load would have failed.
+    /// `limit` is the time at which the load of the shard would have timed out.
     pub(super) fn freezes_at(
         &mut self,
         cx: &mut Ctx,
@@ -92,7 +92,7 @@ impl Shards {
         more: bool,
         limit: Time,
     ) -> Time {
-        if self.together.released.contains(id) || !cx.is_routed(&id.keyspace) {
+        if self.together.released.contains(id) || !cx.view.is_routed(&id.keyspace) {
             return cx.now;
         }
         let (now, timing) = (cx.now, &cx.config.timing);
@@ -102,7 +102,7 @@ impl Shards {
             true => now.since(begun).max(FOR_MORE.min(timing.ttl)),
             false => now.since(begun).max(step),
         };
-        // The owner calls a move off that takes longer than a load may.
+        // The owner aborts a move that takes longer than `load_timeout`.
         let until = (now + wait).min(begun + timing.load_timeout / 4 * 3);
         let together = &mut self.together;
         together.loading.remove(id);
@@ -126,7 +126,7 @@ impl Shards {
         looks.filter(|at| now < *at).min().unwrap_or(until)
     }
 
-    /// All that wait are frozen now.
+    /// Lets all waiting shards freeze now.
     fn release_together(&mut self, cx: &mut Ctx) {
         self.together.since = None;
         for (id, _) in std::mem::take(&mut self.together.waiting) {
@@ -135,7 +135,7 @@ impl Shards {
         }
     }
 
-    /// Says in the session which moves have loaded and wait for moves that are to come.
+    /// Reports in the session which moves are loaded and wait for further moves.
     fn report_loaded(&mut self, cx: &mut Ctx) {
         let mut held: HeldByRouter = cx.held.clone();
         for (id, waiting) in self.together.waiting.iter().filter(|(_, w)| w.more) {

@@ -1,9 +1,10 @@
-//! What to do about a shard on the move, on both sides, derived from its record, the lease and its phase here alone.
+//! Next step of a moving shard, for owner and target, derived only from its record, the lease and its local phase.
 //!
-//! The record says how far the move has come; whoever's fact comes next writes it, guarded by the version that it was decided
-//! on. Cancel, seal, take and reaffirm race by that alone: the loser reads, and follows the record. Ages are counted from when
-//! a value was first seen here, never by somebody else's clock.
+//! The record shows the progress of the move. The node that performs the next step writes it, guarded by the version that the decision is
+//! based on. Cancel, seal, take and reclaim race through that version alone: the loser reads the record and follows it. Ages count from the
+//! time when this node first saw a value, never by another node's clock.
 
+use crate::node::session_end;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, KeyspaceName, NodeName, ShardId};
@@ -21,7 +22,7 @@ use super::decide::Decision;
 use super::{AfterClose, Readiness, Shards};
 
 impl Shards {
-    /// The move by which a shard is given to another node; nothing if it can only be released.
+    /// Returns the decision that moves a shard to another node; `None` if the shard can only be released.
     pub(super) fn begin_move(
         &mut self,
         cx: &mut Ctx,
@@ -38,7 +39,7 @@ impl Shards {
             return None;
         }
         let to = self.target(cx, membership, id, to?)?;
-        // What is not served here can be given away without ceremony.
+        // A shard that this node does not serve needs no move: releasing it interrupts no request.
         let slot = self.slots.get(id).filter(|slot| slot.is_serving())?;
         let not_before = slot.move_not_before.max(slot.not_before);
         if cx.now < not_before {
@@ -54,7 +55,7 @@ impl Shards {
         }))
     }
 
-    /// The node of this name as the target of a shard's move; nothing if it does not take shards of the keyspace.
+    /// Returns the node of this name as the target of a shard's move; `None` if the node does not take shards of the keyspace.
     fn target(
         &self,
         cx: &Ctx,
@@ -74,7 +75,7 @@ impl Shards {
         seat.takes().then(|| owner(seat.session))
     }
 
-    /// A shard of this node's own that is on the move, and whose gate is open or that is being loaded.
+    /// Decides about an owned shard that moves while it is still loading or serving here.
     pub(super) fn decide_moving(
         &mut self,
         cx: &mut Ctx,
@@ -95,7 +96,7 @@ impl Shards {
             slot.moving = Some(mv.id);
         }
         self.leaving.insert(id.clone());
-        cx.check_expired(mv.to.session);
+        session_end::check_expired(cx, mv.to.session);
         let slot = self.slots.get(id);
         let serving = slot.is_some_and(super::ShardSlot::is_serving);
         let unsealable = slot.is_some_and(|slot| slot.unsealable == Some(mv.id));
@@ -117,7 +118,7 @@ impl Shards {
         Decision::WaitUntil(limit)
     }
 
-    /// Calls a move off, unless that was just tried.
+    /// Aborts a move. After a failed attempt, waits before the next one.
     fn cancel(&self, cx: &Ctx, id: &ShardId) -> Decision {
         let not_before = self.slots.get(id).map_or(Time::ZERO, |s| s.not_before);
         if cx.now < not_before {
@@ -126,7 +127,7 @@ impl Shards {
         Decision::Write(Transition::Cancel { failed: None })
     }
 
-    /// A shard whose gate is shut for a move.
+    /// Decides about a shard whose gate is frozen for a move.
     pub(super) fn decide_frozen(
         &mut self,
         cx: &mut Ctx,
@@ -150,14 +151,14 @@ impl Shards {
         if cx.now < limit && !target_gone {
             return Decision::WaitUntil(limit);
         }
-        // What is in flight does not end, or for nobody: serving goes on here.
+        // The requests in flight do not end, or the target is gone: this node continues to serve.
         match self.slots.get(id).is_some_and(|s| s.writing.is_some()) {
             true => Decision::Nothing,
             false => self.cancel(cx, id),
         }
     }
 
-    /// A shard that is being written out for its successor.
+    /// Decides about a shard whose state the application seals for the target.
     pub(super) fn decide_sealing(
         &mut self,
         cx: &mut Ctx,
@@ -178,7 +179,7 @@ impl Shards {
         }
     }
 
-    /// A shard that this node has sealed: its own again if its successor is gone, or does not come.
+    /// Decides about a shard that this node has sealed. The node reclaims the shard if the target is gone or does not take it in time.
     pub(super) fn decide_sealed(
         &mut self,
         cx: &mut Ctx,
@@ -188,7 +189,7 @@ impl Shards {
         let Some((mv, _)) = record.ownership.moving() else {
             return Decision::Nothing;
         };
-        cx.check_expired(mv.to.session);
+        session_end::check_expired(cx, mv.to.session);
         let limit = since + cx.config.timing.take_timeout;
         let too_old = cx.now >= limit;
         if !too_old && !cx.ended(mv.to.session) {
@@ -197,7 +198,7 @@ impl Shards {
         Decision::Write(Transition::Reclaim { too_old })
     }
 
-    /// A seal was sent and has not come to stand in the record: it is sent again, or the move called off.
+    /// Decides about a seal that was sent but is not in the record: repeats the write, or aborts the move.
     pub(super) fn decide_seal_again(
         &mut self,
         _cx: &mut Ctx,
@@ -212,7 +213,7 @@ impl Shards {
         }
     }
 
-    /// A shard that moves here, or that somebody else is to have by a move; nothing if it is in none.
+    /// Decides about a shard that moves to this node or to another one; `None` if no move determines the next step.
     pub(super) fn decide_target(
         &mut self,
         cx: &mut Ctx,
@@ -225,25 +226,25 @@ impl Shards {
         let (mv, phase) = record.ownership.moving()?;
         let owner_ended = record.owner().is_some_and(|o| cx.ended(o.session));
         if record.deleting && owner_ended && phase != MovePhase::Sealed {
-            // Nobody takes it any more: whoever is first deletes it.
+            // No node takes the shard any more. The first member of the keyspace deletes its record.
             return None;
         }
         if Some(mv.to.session) != cx.session() {
-            // Whoever it was moving to comes first, if the owner is gone.
+            // If the owner is gone, the target of the move has priority for two ttls.
             let until = since + cx.config.timing.ttl * 2;
             let waits = owner_ended && cx.now < until && !cx.ended(mv.to.session);
             return waits.then_some(Decision::WaitUntil(until));
         }
-        // Until it is here its record is read now and then: a watch may leave out what comes next.
+        // The node reads the record periodically until the shard is sealed: a watch may miss the next step.
         let phase_is_sealed = phase == MovePhase::Sealed;
         self.retries
             .wait_for(cx, id, !phase_is_sealed && !owner_ended);
         if phase_is_sealed {
-            // What this node had loaded, if anything, is gone: it takes the shard, and loads it then.
+            // This node has no preloaded state, or no longer has it. The node takes the shard first and then loads it.
             return Some(Decision::Write(Transition::Take { serving: false }));
         }
         if self.rejects_move(cx, membership, &id.keyspace, phase, owner_ended)
-            // Two nodes may have offered it the last place.
+            // Two nodes may have chosen this one for its last free place.
             || (phase == MovePhase::Warming || owner_ended) && assignment.lacks_room(cx, &self.slots, &id.keyspace, 0)
         {
             return Some(self.cancel(cx, id));
@@ -259,16 +260,16 @@ impl Shards {
         Some(match phase {
             MovePhase::Warming if catches_up => Decision::Warm(mv.id),
             MovePhase::Warming => Decision::Write(Transition::Warmed),
-            // Its state was lost on the way; without it nobody should wait.
+            // The preloaded state was lost. Without it the shard should not freeze, because requests would wait for a full load.
             MovePhase::Freezing if catches_up => self.cancel(cx, id),
             _ => Decision::Nothing,
         })
     }
 
-    /// True if this node aborts a move to itself: it stops, drains, or is cordoned.
+    /// Returns `true` if this node aborts a move to itself, because the node stops, drains or is cordoned.
     ///
-    /// A cordon does not abort a move whose owner may have shut its gate already. Requests would meet a closed gate, and the
-    /// shard was assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
+    /// A cordon does not abort a move whose owner may have frozen its gate already. Requests would meet a frozen gate, and the shard was
+    /// assigned before the cordon. If the owner has ended, a cordoned node does not claim the shard.
     fn rejects_move(
         &self,
         cx: &Ctx,
@@ -281,7 +282,7 @@ impl Shards {
         cx.is_leaving() || !cx.is_active() || before_freeze && membership.is_cordoned(cx, keyspace)
     }
 
-    /// A shard that moves here and is being made ready.
+    /// Decides about a shard that this node warms or catches up as the target of a move.
     pub(super) fn decide_taking(
         &mut self,
         cx: &mut Ctx,
@@ -321,11 +322,11 @@ impl Shards {
         };
         let owner_ended = record.owner().is_some_and(|o| cx.ended(o.session));
         if owner_ended && phase != MovePhase::Sealed {
-            // What it has loaded may lack the last words of the one that died.
+            // The preloaded state may miss the last writes of the dead owner.
             return Decision::Close(Close::Cancel, Reason::OwnerEnded, AfterClose::Reevaluate);
         }
         if let Some(owner) = record.owner() {
-            cx.check_expired(owner.session);
+            session_end::check_expired(cx, owner.session);
         }
         if cx.now >= limit && matches!(step, Readiness::Loading | Readiness::CatchingUp) {
             return Decision::Close(Close::Cancel, Reason::LoadFailed, AfterClose::Reevaluate);
@@ -346,8 +347,8 @@ impl Shards {
         let hasty = cx.config.rules.broken_by(Mutant::TailBeforeSeal);
         let change = match (phase, step) {
             (MovePhase::Warming, Readiness::Loaded) => {
-                // An owner that stops waits for nothing that is to come.
-                let stops = |owner: &Owner| cx.is_stopping(owner.session);
+                // A stopping owner does not wait for further moves.
+                let stops = |owner: &Owner| cx.view.is_stopping(owner.session);
                 let more = current.more && !record.owner().is_some_and(stops);
                 let at = self.freezes_at(cx, id, mv, more, limit);
                 if cx.now < at {
@@ -369,9 +370,9 @@ impl Shards {
         }
     }
 
-    /// Records that no move of a shard served here is under way or being written. If one was aborted, the next one waits.
+    /// Records that a shard served here has no move in progress and none being written. After an aborted move, the next one waits.
     ///
-    /// A move whose first write failed never reached the record. It must not count as leaving either: it would use up
+    /// A move whose first write failed never reached the record. Such a shard must not count as leaving either, or it would use up
     /// `release_batch`.
     pub(super) fn note_aborted(&mut self, cx: &mut Ctx, id: &ShardId, writing: bool) {
         let Some(slot) = self.slots.get_mut(id).filter(|_| !writing) else {
@@ -385,7 +386,7 @@ impl Shards {
         self.note_left(cx, id);
     }
 
-    /// Writes where a shard's state ends, if the move still wants to know.
+    /// Writes the position where a shard's state ends, if the move is still in progress.
     pub(super) fn write_seal(&mut self, cx: &mut Ctx, id: &ShardId, mv: u64, seal: String) {
         let goes_on = cx
             .view

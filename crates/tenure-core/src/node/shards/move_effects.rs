@@ -1,4 +1,4 @@
-//! The steps of a move at this node: what the application is told, and what it answers.
+//! Steps of a move at this node: actions for the application, and its results.
 
 use crate::ids::{Epoch, ShardId};
 use crate::machine::{Action, ActivationId, Close};
@@ -75,7 +75,7 @@ impl Shards {
         }
     }
 
-    /// The record names this node at the end of a move: what it has made ready opens.
+    /// Opens a warmed shard: the record names this node as the owner at the end of a move.
     pub(super) fn promote(
         &mut self,
         cx: &mut Ctx,
@@ -105,7 +105,7 @@ impl Shards {
         self.evaluate(cx, membership, assignment, id);
     }
 
-    /// A successor could not load, or not catch up.
+    /// Handles a failed load or catch-up at the target of a move.
     pub(super) fn on_target_failed(&mut self, cx: &mut Ctx, id: &ShardId, error: String) {
         let epoch = cx.view.shards.get(id).map_or(Epoch(0), |r| r.epoch);
         let Some(slot) = self.slots.get_mut(id) else {
@@ -122,7 +122,7 @@ impl Shards {
             error: error.clone(),
         });
         if !writing && cx.may_own() {
-            // The owner serves on. Once it has sealed there is no way back but its own, and this does nothing.
+            // The owner continues to serve. After the seal only the owner can end the move, and this write has no effect.
             self.write(
                 cx,
                 id,
@@ -134,7 +134,7 @@ impl Shards {
         cx.changed.insert(crate::keys::Key::Shard(id.clone()));
     }
 
-    /// Shuts the gate of a shard for a move.
+    /// Freezes the gate of a shard for a move.
     pub(super) fn freeze(
         &mut self,
         cx: &mut Ctx,
@@ -156,7 +156,7 @@ impl Shards {
         else {
             return;
         };
-        // What is cut gets some time to end before the move is called off for its sake.
+        // Cancelled requests get some time to end before the move is aborted because of them.
         let cut_at = cx.now + cx.config.timing.drain_timeout / 4 * 3;
         cx.out.push(Action::Freeze {
             activation,
@@ -170,7 +170,7 @@ impl Shards {
         }
     }
 
-    /// Opens the gate again: the move was called off before anything was sealed.
+    /// Thaws the gate: the move was aborted before the seal.
     pub(super) fn thaw(
         &mut self,
         cx: &mut Ctx,
@@ -196,7 +196,7 @@ impl Shards {
         self.evaluate(cx, membership, assignment, id);
     }
 
-    /// Nothing is in flight behind a gate that was shut for a move.
+    /// Continues a move after the requests in flight behind the frozen gate have ended.
     pub(in crate::node) fn on_frozen(
         &mut self,
         cx: &mut Ctx,
@@ -209,7 +209,7 @@ impl Shards {
         let Some(id) = self.activations.get(&activation).cloned() else {
             return;
         };
-        // The move may have been called off meanwhile.
+        // The move may have been aborted in the meantime.
         self.evaluate(cx, membership, assignment, &id);
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
@@ -254,7 +254,7 @@ impl Shards {
         }
     }
 
-    /// The application could not write out its state: the move is called off, and the shard loaded again.
+    /// Handles a failed seal: the move is aborted, and the shard is loaded again.
     pub(in crate::node) fn on_seal_failed(
         &mut self,
         cx: &mut Ctx,
@@ -294,7 +294,7 @@ impl Shards {
         );
     }
 
-    /// Tells of a step of a move that stands in the record now.
+    /// Reports a step of a move that the record now contains.
     pub(super) fn report_move(
         &mut self,
         cx: &mut Ctx,

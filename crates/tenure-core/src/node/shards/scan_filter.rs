@@ -1,7 +1,7 @@
-//! Which shards a look at every shard need not look at.
+//! Fast path of a full scan: skips shards that need no decision.
 //!
-//! Most shards of a cluster are served where they are to slot, elsewhere or here. All that [`Node::decide`] would do about one
-//! of them is to find that out, with a dozen look-ups; here that takes two or three. Whatever is not plain is looked at.
+//! Most shards of a cluster are served by the assigned node, which is this node or another one. For such a shard, [`Shards::decide`] would
+//! only confirm this with a dozen look-ups; the filter needs two or three. Shards in any other state are evaluated.
 
 use std::cmp::Ordering;
 
@@ -16,28 +16,28 @@ use crate::view::{KeyState, Versioned};
 
 use super::{Phase, ShardSlot, Shards};
 
-/// What was found out for one shard and holds for others too.
+/// Findings of one scan that hold for several shards.
 struct ScanFilter<'a> {
     cx: &'a Ctx,
     membership: &'a Membership,
     assignment: &'a Assignment,
     shards: &'a Shards,
-    /// Whether the node may own shards.
+    /// `true` if the node may own shards.
     owns: bool,
-    /// Whether it is there to own shards, and is to slot.
+    /// `true` if the node runs with a role that owns shards, and is not stopping.
     usual: bool,
-    /// Whether nothing that it serves is to leave it because of what the node itself is.
+    /// `true` if no state of the node itself requires it to release its shards.
     keeps: bool,
-    /// Whether some shards are waited for, or on their way out.
+    /// `true` if the node waits for shards, or if some of its shards are leaving.
     waits: bool,
-    /// The keyspace of the last shard, and what this node wants there; nothing if its shards are all looked at.
+    /// Keyspace of the last shard, and this node's assignment there; `None` if all shards of the keyspace must be evaluated.
     keyspace: Option<(&'a KeyspaceName, Option<(KeyspaceAssignment<'a>, u32)>)>,
-    /// Since when these sessions are known as they are; nothing if they are not known, or over.
+    /// Times since which these sessions are known in their current state; `None` for a session that is unknown or over.
     live: Vec<(SessionId, Option<Time>)>,
 }
 
 impl Shards {
-    /// The shards to look at: those that the view knows, then those that it has forgotten; both in order.
+    /// Returns the shards to evaluate: first those in the view, then those that the view has forgotten, both in order.
     pub(super) fn shards_to_scan(
         &self,
         cx: &Ctx,
@@ -86,7 +86,7 @@ impl Shards {
 }
 
 impl<'a> ScanFilter<'a> {
-    /// Whether a shard is plainly where it is to slot, and nothing here waits for it.
+    /// Returns `true` if the assigned node serves the shard, and nothing here waits for the shard.
     fn passes(
         &mut self,
         id: &'a ShardId,
@@ -98,7 +98,7 @@ impl<'a> ScanFilter<'a> {
         }
         let idle = slot.is_none_or(|slot| slot.is_idle(self.cx.now));
         match cell {
-            // Who may own nothing decides nothing about what does not run here.
+            // A node that may not own shards decides nothing about a shard without an activation here.
             _ if !self.owns => idle,
             KeyState::Present(seen) if self.usual && self.cx.is_mine(&seen.record) => {
                 slot.is_some_and(|slot| self.serves_on(id, &seen.record, slot))
@@ -108,7 +108,7 @@ impl<'a> ScanFilter<'a> {
         }
     }
 
-    /// Whether a shard of this node's own is plainly served here as its record says, and is to be.
+    /// Returns `true` if this node serves an owned shard as the record states, and must keep it.
     fn serves_on(&mut self, id: &'a ShardId, record: &ShardRecord, slot: &ShardSlot) -> bool {
         let serves = matches!(*slot.phase(), Phase::Serving { epoch, .. } if epoch == record.epoch);
         let settled = slot.writing.is_none() && slot.moving.is_none();
@@ -128,7 +128,7 @@ impl<'a> ScanFilter<'a> {
                 })
     }
 
-    /// Whether another live node plainly has a shard, and not to give it to this one.
+    /// Returns `true` if another live node owns a shard, and neither a move nor the assignment brings the shard here.
     fn is_anothers(&mut self, id: &'a ShardId, seen: &Versioned<ShardRecord>) -> bool {
         let record = &*seen.record;
         let Some(owner) = record.owner() else {

@@ -11,8 +11,8 @@
 //!    └────────► Taking: Loading ► Loaded ─────────► CatchingUp ► Ready ──Promote──► Serving
 //! ```
 //!
-//! [`Phase::next`] is the only code that makes a phase. An event that does not fit the phase, such as the late end of a former
-//! activation, changes nothing.
+//! Only [`Phase::next`] creates a phase. An event that does not fit the phase, such as the late end of an earlier activation, changes
+//! nothing.
 
 use std::time::Duration;
 
@@ -25,25 +25,26 @@ use crate::rules::{Mutant, Rules};
 use crate::settings::Timing;
 use crate::time::Time;
 
-/// What becomes of a shard once its work here has stopped.
+/// Next step of a shard after its work at this node has stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum AfterClose {
-    /// Look at the record again.
+    /// Evaluate the record again.
     Reevaluate,
-    /// Give it up.
+    /// Release the epoch and assign the shard to `to`.
     Release {
         to: Option<NodeName>,
         reason: Reason,
     },
-    /// Load it again after a while.
+    /// Load the shard again after a delay.
     RetryLater,
-    /// Give it up although its state has no end that a successor could go on from: it is loaded from nothing elsewhere.
+    /// Give up the epoch without a seal, so that the target has no position to continue from. Another node loads the shard without
+    /// preloaded state.
     GiveUp,
-    /// Say where its state ends, for the target of this move.
+    /// Write the position where the state ends, for the target of this move.
     Seal { mv: u64, seal: String },
 }
 
-/// How far a successor has come.
+/// Progress of the target of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Readiness {
     Loading,
@@ -52,7 +53,7 @@ pub(super) enum Readiness {
     Ready,
 }
 
-/// Where a shard is at this node.
+/// Phase of a shard at this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     #[default]
@@ -78,21 +79,21 @@ pub(super) enum Phase {
     RetryDelay {
         until: Time,
     },
-    /// Its gate is shut for this move; what is in flight finishes.
+    /// The gate is frozen for this move; requests in flight finish.
     Frozen {
         activation: ActivationId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     },
-    /// Nothing is in flight; the application writes out what must outlive the slot.
+    /// Nothing is in flight; the application writes the state that must outlive the activation.
     Sealing {
         activation: ActivationId,
         epoch: Epoch,
         mv: u64,
         limit: Time,
     },
-    /// Another node owns it, and it moves here.
+    /// Another node owns the shard, and the shard moves to this node.
     Taking {
         activation: ActivationId,
         mv: u64,
@@ -101,7 +102,7 @@ pub(super) enum Phase {
     },
 }
 
-/// A write to the shard's record that is under way.
+/// Kind of a write to the shard's record that is in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Writing {
     Claim,
@@ -118,37 +119,38 @@ pub(super) enum Writing {
     Other,
 }
 
-/// A shard at this node.
+/// Local state of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::node) struct ShardSlot {
     phase: Phase,
     pub(super) writing: Option<Writing>,
-    /// The highest epoch that was ever seen of it.
+    /// Highest epoch ever seen in the shard's record.
     pub(in crate::node) highest: Epoch,
-    /// Epochs up to here are never served again: a release of them was sent.
+    /// Highest epoch that is never served again, because the node has sent a write that ends it.
     pub(super) given_up: Epoch,
-    /// The last epoch that was served here.
+    /// Last epoch that this node served.
     pub(super) served: Epoch,
     pub(super) not_before: Time,
-    /// How often in a row it could not be loaded or its loop failed.
+    /// Number of consecutive failures of a load or of the handler's loop.
     pub(in crate::node) attempts: u32,
     pub(super) last_error: String,
-    /// What the application says is wrong during the present run.
+    /// Trouble that the application reports during the current activation.
     pub(super) trouble: Option<String>,
-    /// What it costs during the present run, where the application says so.
+    /// Cost that the application reports during the current activation, if any.
     pub(in crate::node) load: Option<LoadAverage>,
-    /// It was told that its work does not stop.
+    /// `true` once this node has reported that cancelled work does not stop.
     pub(super) overdue: bool,
-    /// The move of this shard that this node was last part of, and how often in a row one was called off.
+    /// Move of this shard that this node last took part in.
     pub(super) moving: Option<u64>,
+    /// Number of consecutive aborted moves of this shard.
     pub(super) aborted: u32,
-    /// No move is begun before this.
+    /// Earliest time of the next move.
     pub(super) move_not_before: Time,
-    /// A seal that was sent: what it said, should it have to be sent again.
+    /// Move and position of a seal that was sent, in case the write must be repeated.
     pub(super) sealed: Option<(u64, String)>,
-    /// A move that the application could not write out its state for: it is called off, not tried again.
+    /// Move whose state the application could not seal. The node aborts this move instead of retrying it.
     pub(super) unsealable: Option<u64>,
-    /// The rev for which an observer has already said what it would do.
+    /// Record revision for which a node in shadow mode has already reported its decision.
     pub(super) would: u64,
 }
 
@@ -166,9 +168,9 @@ pub(super) enum PhaseEvent {
         mv: u64,
         limit: Time,
     },
-    /// The application has loaded.
+    /// The application has loaded the shard.
     Loaded(ActivationId),
-    /// The application could not load. Nothing of the activation runs any more.
+    /// The application could not load the shard. Nothing of the activation runs any more.
     LoadFailed(ActivationId),
     /// The shard is sealed: the application catches up.
     CatchUp {
@@ -177,20 +179,20 @@ pub(super) enum PhaseEvent {
     CaughtUp(ActivationId),
     /// The record names this node as the owner at the end of a move.
     Promote(Epoch),
-    /// The gate is closed for a move.
+    /// The gate is frozen for a move.
     Freeze {
         mv: u64,
         limit: Time,
     },
-    /// The gate is opened again, because the move was aborted.
+    /// The gate is thawed, because the move was aborted.
     Thaw,
-    /// Nothing is in flight behind the closed gate.
+    /// Nothing is in flight behind the frozen gate.
     Drained {
         activation: ActivationId,
         mv: u64,
         limit: Time,
     },
-    /// Work is to stop.
+    /// Work must end, by a drain or at once.
     Close {
         how: Close,
         drain_until: Time,
@@ -200,11 +202,11 @@ pub(super) enum PhaseEvent {
     },
     /// Nothing of the activation runs any more.
     Stopped(ActivationId),
-    /// The next load waits.
+    /// The next load is delayed.
     Wait {
         until: Time,
     },
-    /// A write was sent after which this epoch is never served again.
+    /// The node sent a write after which it never serves this epoch again.
     GivenUp,
 }
 
@@ -329,7 +331,7 @@ impl Phase {
     fn close_with(&self, how: Close, reason: Reason) -> Option<(Close, Reason)> {
         match self {
             Self::Serving { .. } => Some((how, reason)),
-            // The gate is closed, or was never open: no request waits for its end.
+            // The gate is closed or frozen, or was never open: no request waits for its end.
             Self::Loading { .. }
             | Self::Frozen { .. }
             | Self::Sealing { .. }
@@ -370,7 +372,7 @@ impl Phase {
     }
 }
 
-/// The rows of the table for a shard that moves to this node.
+/// Returns the phase after an event for a shard that moves to this node: the rows of the table for [`Phase::Taking`].
 fn next_taking(
     activation: ActivationId,
     mv: u64,
@@ -419,7 +421,7 @@ impl ShardSlot {
         fits
     }
 
-    /// Returns for how long the shard has been serving; `None` if it does not serve.
+    /// Returns the time for which the shard has been serving; `None` if it does not serve.
     pub(super) fn served_for(&self, now: Time) -> Option<Duration> {
         match self.phase {
             Phase::Serving { since, .. } => Some(now.since(since)),
@@ -434,19 +436,21 @@ impl ShardSlot {
             || (claims_again && self.served == Epoch(0) && self.attempts == 0)
     }
 
-    /// Nothing will be heard any more of what was being written.
+    /// Forgets the write in progress: no reply to it will be evaluated.
     pub(in crate::node) fn forget_writing(&mut self) {
         self.writing = None;
     }
 
-    /// The shard is here anew, and not because a move of it was called off: what became of earlier moves is no reason to
-    /// put off the next.
+    /// Resets the history of moves, after a load or a take that does not follow from an aborted move. Earlier moves are no reason to delay
+    /// the next one.
     pub(super) fn came_back(&mut self) {
         (self.moving, self.aborted, self.move_not_before) = (None, 0, Time::ZERO);
     }
 
-    /// For [`Node::essence`]: forgets since when it serves, if that was before `old`, and what of the count of moves that were
-    /// called off makes no difference to the wait for the next.
+    /// Removes differences without consequence, for [`Node::essence`](crate::node::Node::essence).
+    ///
+    /// The first is the start of serving, if it is not after `old`. The second is the part of the count of aborted moves that does not
+    /// change the next wait.
     pub(in crate::node) fn forget(&mut self, old: Time, timing: &Timing) {
         while let Some(less) = self.aborted.checked_sub(1)
             && timing.move_retry(less) == timing.move_retry(self.aborted)
@@ -460,12 +464,12 @@ impl ShardSlot {
         }
     }
 
-    /// Whether nothing of it runs here, is being written, or is waited for.
+    /// Returns `true` if the shard has no activation here, no write in progress and no wait.
     pub(super) fn is_idle(&self, now: Time) -> bool {
         matches!(self.phase, Phase::Idle) && self.writing.is_none() && now >= self.not_before
     }
 
-    /// Whether this is the run that it is in.
+    /// Returns `true` if the shard is in this activation.
     pub(in crate::node) fn is_activation(&self, wanted: ActivationId) -> bool {
         self.phase.activation() == Some(wanted)
     }
@@ -488,7 +492,7 @@ impl ShardSlot {
         )
     }
 
-    /// Whether nothing of this shard runs, or is being written, here.
+    /// Returns `true` if the shard has no activation here and no write in progress.
     pub(in crate::node) fn is_quiet(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::RetryDelay { .. }) && self.writing.is_none()
     }

@@ -1,4 +1,4 @@
-//! The table of phases, row by row.
+//! Tests of the table of phases, row by row.
 
 use crate::ids::Epoch;
 use crate::machine::{ActivationId, Close};
