@@ -9,7 +9,7 @@ use tenure_core::keys::{Key, prefix};
 use tenure_core::record::{Ownership, Record};
 use tenure_store::Store;
 
-use super::measure::Row;
+use super::measure::ReportRow;
 use super::worker::{CLUSTER, Scratch, Worker};
 use crate::exit::Exit;
 
@@ -18,21 +18,21 @@ const TTL: Duration = Duration::from_millis(1500);
 /// Far beyond any failover: whoever needs longer is broken.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
+pub(crate) async fn measure(repeat: u32) -> Result<Vec<ReportRow>, Exit> {
     let (mut killed, mut left) = (Vec::new(), Vec::new());
     for _ in 0..repeat {
         killed.push(once(|victim| victim.kill()).await?.as_secs_f64() / TTL.as_secs_f64());
         left.push(once(|victim| victim.terminate()).await?.as_secs_f64() * 1000.0);
     }
     Ok(vec![
-        Row::plain(
+        ReportRow::plain(
             "failover (SQLite, two processes, 16 shards)",
             "SIGKILL → all shards served by the other",
             "ttl",
             killed,
         )
         .aiming_at("≤ 1.2"),
-        Row::plain(
+        ReportRow::plain(
             "failover (SQLite, two processes, 16 shards)",
             "clean exit → all shards served by the other",
             "ms",

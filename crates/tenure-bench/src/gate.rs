@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tenure::gate::{Gate, LeaseCell};
 use tenure::{Clock, Time};
 
-use super::measure::{Row, nanos_per_call};
+use super::measure::{ReportRow, nanos_per_call};
 
 const CALLS: u32 = 1_000_000;
 
-pub(crate) fn measure(repeat: u32) -> Vec<Row> {
+pub(crate) fn measure(repeat: u32) -> Vec<ReportRow> {
     let clock = Clock::boot();
     let lease = LeaseCell::new();
     lease.extend(Time::NEVER, Time::NEVER);
@@ -32,8 +32,8 @@ pub(crate) fn measure(repeat: u32) -> Vec<Row> {
         .collect();
     let name = "atomic add, clock read, atomic sub";
     vec![
-        Row::beside("gate", "enter and leave", "ns", name, alone).aiming_at("≤ 1.5"),
-        Row::beside(
+        ReportRow::beside("gate", "enter and leave", "ns", name, alone).aiming_at("≤ 1.5"),
+        ReportRow::beside(
             "gate",
             "enter and leave, two threads, one shard",
             "ns",

@@ -5,11 +5,11 @@ use std::hint::black_box;
 
 use tenure_core::hash::shard_index;
 
-use super::measure::{Row, nanos_per_call};
+use super::measure::{ReportRow, nanos_per_call};
 
 const CALLS: u32 = 1_000_000;
 
-pub(crate) fn measure(repeat: u32) -> Vec<Row> {
+pub(crate) fn measure(repeat: u32) -> Vec<ReportRow> {
     let sip = BuildHasherDefault::<DefaultHasher>::default();
     let keys = [
         ("8-byte key", "user-042"),
@@ -26,7 +26,7 @@ pub(crate) fn measure(repeat: u32) -> Vec<Row> {
             let pairs = (0..repeat)
                 .map(|_| (nanos_per_call(CALLS, ours), nanos_per_call(CALLS, theirs)))
                 .collect();
-            Row::beside(
+            ReportRow::beside(
                 "key → shard",
                 case,
                 "ns",

@@ -7,8 +7,8 @@ use tenure::{Hashed, Node};
 use tenure_store::observed_store::ObservedStore;
 
 use super::failover::open;
-use super::measure::Row;
-use super::worker::{CLUSTER, KEYSPACE, Nothing, Scratch, Worker};
+use super::measure::ReportRow;
+use super::worker::{CLUSTER, KEYSPACE, NoopHandler, Scratch, Worker};
 use crate::exit::Exit;
 
 const TTL: Duration = Duration::from_millis(1200);
@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_millis(1200);
 const RENEWALS: u32 = 20;
 const MANY: u32 = 10_000;
 
-pub(crate) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
+pub(crate) async fn measure(repeat: u32) -> Result<Vec<ReportRow>, Exit> {
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
     for _ in 0..repeat {
         let (w, r) = requests().await?;
@@ -24,14 +24,14 @@ pub(crate) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
         reads.push(r);
     }
     let mut rows = vec![
-        Row::plain(
+        ReportRow::plain(
             "idle node (SQLite)",
             "writes per renewal, 64 shards",
             "",
             writes,
         )
         .aiming_at("1"),
-        Row::plain(
+        ReportRow::plain(
             "idle node (SQLite)",
             "reads per renewal, 64 shards",
             "",
@@ -44,13 +44,13 @@ pub(crate) async fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
         cpu.push(c);
         memory.push(m);
     }
-    rows.push(Row::plain(
+    rows.push(ReportRow::plain(
         "idle node (SQLite)",
         "processor, 10,000 shards, ttl 2.5 s",
         "% of a core",
         cpu,
     ));
-    rows.push(Row::plain(
+    rows.push(ReportRow::plain(
         "idle node (SQLite)",
         "resident memory, 10,000 shards",
         "MiB",
@@ -67,7 +67,7 @@ async fn requests() -> Result<(f64, f64), Exit> {
         .store(Arc::new(store))
         .name("a")
         .ttl(TTL)
-        .keyspace(KEYSPACE, Hashed(64), Nothing)
+        .keyspace(KEYSPACE, Hashed(64), NoopHandler)
         .start()
         .await
         .map_err(|e| Exit::failed(e.to_string()))?;

@@ -26,7 +26,7 @@ use serde::Serialize;
 use tenure_console::{duration, exit, logging, table};
 
 use exit::Exit;
-use measure::Row;
+use measure::ReportRow;
 
 /// Measure Tenure on this machine, and compare each figure with a baseline
 #[derive(Debug, Parser)]
@@ -94,7 +94,7 @@ enum Area {
 struct Report {
     machine: Machine,
     repeat: u32,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 /// Machine that the figures were measured on.
@@ -199,7 +199,7 @@ impl Report {
 }
 
 /// The rows, each area under its name.
-fn print_rows(rows: &[Row], out: &mut impl std::io::Write) -> std::io::Result<()> {
+fn print_rows(rows: &[ReportRow], out: &mut impl std::io::Write) -> std::io::Result<()> {
     let mut area = "";
     for row in rows {
         if row.area != area {

@@ -31,9 +31,9 @@ impl Figure {
     }
 }
 
-/// One line of the report.
+/// Row of the report of a benchmark.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     pub(crate) area: &'static str,
     pub(crate) case: String,
     pub(crate) unit: &'static str,
@@ -55,7 +55,7 @@ pub(crate) struct Baseline {
     pub(crate) ratio: f64,
 }
 
-impl Row {
+impl ReportRow {
     /// A case on its own.
     pub(crate) fn plain(
         area: &'static str,
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn ratios_are_of_measurements_taken_in_turn() {
         // One slow moment hits both sides of a pair and leaves the ratio alone.
-        let row = Row::beside(
+        let row = ReportRow::beside(
             "a",
             "c",
             "ns",

@@ -12,7 +12,7 @@ use tenure_core::plan::{
 };
 use tenure_core::time::Time;
 
-use super::measure::Row;
+use super::measure::ReportRow;
 use crate::exit::Exit;
 use baseline::{Placer, placers};
 
@@ -29,7 +29,7 @@ const LOADED: (u32, u32) = (10_000, 100);
 /// Long after everything has come to rest.
 const NOW: Time = Time(1_000_000_000_000_000);
 
-pub(crate) fn measure(repeat: u32) -> Result<Vec<Row>, Exit> {
+pub(crate) fn measure(repeat: u32) -> Result<Vec<ReportRow>, Exit> {
     let mut rows = Vec::new();
     for (shards, nodes, full, small) in SIZES {
         let size = Size::new(shards, nodes)?;
@@ -111,10 +111,10 @@ impl Size {
         repeat: u32,
         aim_full: Option<&'static str>,
         aim_small: Option<&'static str>,
-    ) -> Result<Vec<Row>, Exit> {
+    ) -> Result<Vec<ReportRow>, Exit> {
         let size = self.name();
         let row = |case: &str, values: Vec<f64>, aim: Option<&'static str>| {
-            let row = Row::plain("planner, time", format!("{size} {case}"), "ms", values);
+            let row = ReportRow::plain("planner, time", format!("{size} {case}"), "ms", values);
             match aim {
                 Some(aim) => row.aiming_at(aim),
                 None => row,
@@ -156,7 +156,7 @@ impl Size {
             rows.push(row(&case, times(&|| after(delta)), aim_small));
         }
         let each = planner.bytes() as f64 / f64::from(self.shards);
-        rows.push(Row::plain(
+        rows.push(ReportRow::plain(
             "planner, memory",
             size,
             "B per shard",
@@ -166,13 +166,13 @@ impl Size {
     }
 
     /// Moves beside the fewest that any planner could make for the same balance.
-    fn movement(&self) -> Result<Vec<Row>, Exit> {
+    fn movement(&self) -> Result<Vec<ReportRow>, Exit> {
         let size = self.name();
         let row = |case: &str, plan: &Plan, fewest: u32| {
             let pair = (f64::from(plan.moves_wanted), f64::from(fewest));
             let case = format!("{size} {case}");
             let name = "the fewest possible";
-            Row::beside("planner, moves", case, "moves", name, vec![pair]).aiming_at("≤ 1.05")
+            ReportRow::beside("planner, moves", case, "moves", name, vec![pair]).aiming_at("≤ 1.05")
         };
         let mut gone = self.view.clone();
         let mut node = gone.node(NodeIx(self.nodes / 2)).clone();
@@ -248,7 +248,7 @@ fn sticky(shards: u32, nodes: &[u32], now: Option<&[u32]>) -> Result<Vec<u32>, E
 }
 
 /// How even a way of placing is, and what part of the shards changes place when a node joins or leaves.
-fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
+fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<ReportRow> {
     let all: Vec<u32> = (0..nodes).collect();
     let before = placer.place(shards, &all, None);
     let joined: Vec<u32> = (0..=nodes).collect();
@@ -266,7 +266,7 @@ fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
     let size = format!("{} × {} {}", short(shards), short(nodes), placer.name());
     let row = |case: &str, unit, value| {
         let area = "planner, compared with others";
-        Row::plain(area, format!("{size}: {case}"), unit, vec![value])
+        ReportRow::plain(area, format!("{size}: {case}"), unit, vec![value])
     };
     vec![
         row("max/mean", "×", even),
@@ -276,13 +276,13 @@ fn compare(shards: u32, nodes: u32, placer: &dyn Placer) -> Vec<Row> {
 }
 
 /// The load of the shards is as unequal as the popularity of words: the n-th has one n-th of the first.
-fn loads() -> Result<Vec<Row>, Exit> {
+fn loads() -> Result<Vec<ReportRow>, Exit> {
     let (shards, nodes) = LOADED;
     let loads = zipf(shards);
     let size = Size::new(shards, nodes)?;
     let row = |case: String, unit, value| {
         let case = format!("{}, Zipf: {case}", size.name());
-        Row::plain("planner, cost", case, unit, vec![value])
+        ReportRow::plain("planner, cost", case, unit, vec![value])
     };
     let mut rows = Vec::new();
     let mut tell = |who: &str, placed: &[u32], nodes: u32| {

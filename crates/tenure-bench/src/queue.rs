@@ -14,11 +14,11 @@ use clap::Args;
 use serde::Serialize;
 use tenure_queue::{NewTask, OwnershipSettings, Payload, Queue, Task};
 
-use super::measure::Row;
+use super::measure::ReportRow;
 use super::{Machine, print_rows, put_out};
 use crate::duration;
 use crate::exit::Exit;
-use setup::Field;
+use setup::BenchQueue;
 
 /// How many tasks are submitted together.
 const BATCH: usize = 500;
@@ -77,7 +77,7 @@ struct Report {
     store: String,
     tasks: u32,
     shards: u32,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 impl QueueBench {
@@ -114,8 +114,8 @@ impl QueueBench {
         put_out(self.json, &report, |out| report.print(out))
     }
 
-    async fn load(&self, workers: u32) -> Result<Vec<Row>, Exit> {
-        let field = Field::new(self.store.as_deref(), self.shards).await?;
+    async fn load(&self, workers: u32) -> Result<Vec<ReportRow>, Exit> {
+        let field = BenchQueue::new(self.store.as_deref(), self.shards).await?;
         let usual = OwnershipSettings::default();
         let concurrency = self.concurrency as usize;
         let crew = field.workers(workers, concurrency, &usual).await?;
@@ -137,7 +137,8 @@ impl QueueBench {
         field.remove().await;
         let case = |what: &str| format!("{what}, {workers} workers");
         let tasks = f64::from(self.tasks);
-        let row = |what: &str, unit, value| Row::plain("queue", case(what), unit, vec![value]);
+        let row =
+            |what: &str, unit, value| ReportRow::plain("queue", case(what), unit, vec![value]);
         Ok(vec![
             row("tasks", "/s", tasks / took),
             row("writes per task", "", requests.writes as f64 / tasks),

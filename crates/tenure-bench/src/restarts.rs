@@ -11,7 +11,7 @@ use super::program::TenureProgram;
 use super::{Machine, put_out};
 use crate::exit::Exit;
 use tenure_fleet::load::Load;
-use tenure_fleet::{Journal, Proc, Site};
+use tenure_fleet::{FleetProcess, FleetSettings, Journal};
 
 const KEYS: u32 = 100;
 
@@ -140,7 +140,7 @@ impl RestartsBench {
     async fn measure(&self, variant: RestartVariant) -> Result<Outcome, Exit> {
         let dir = tempfile::tempdir()
             .map_err(|e| Exit::failed(format!("a temporary directory cannot be created: {e}")))?;
-        let site = Site {
+        let site = FleetSettings {
             program: self.program.path()?,
             store: format!("sqlite:{}", dir.path().join("tenure.db").display()),
             cluster: "bench".to_owned(),
@@ -160,7 +160,7 @@ impl RestartsBench {
             ttl: Some(Duration::from_secs(10)),
         };
         let names: Vec<String> = (1..=self.nodes).map(|n| format!("n{n}")).collect();
-        let nodes: Result<Vec<Proc>, Exit> = names.iter().map(|n| site.node(n)).collect();
+        let nodes: Result<Vec<FleetProcess>, Exit> = names.iter().map(|n| site.node(n)).collect();
         let mut nodes = nodes?;
         let routers = [site.router("r1")?, site.router("r2")?];
         let at = routers.each_ref().map(|r| r.address);

@@ -13,7 +13,7 @@ use super::program::TenureProgram;
 use super::{Machine, put_out};
 use crate::exit::Exit;
 use tenure_fleet::load::Load;
-use tenure_fleet::{Site, free_port};
+use tenure_fleet::{FleetSettings, free_port};
 
 /// What nginx is run with.
 const NGINX: &str = include_str!("nginx.conf");
@@ -73,7 +73,7 @@ impl RouterBench {
         machine.warn();
         let dir = tempfile::tempdir()
             .map_err(|e| Exit::failed(format!("a temporary directory cannot be created: {e}")))?;
-        let site = Site {
+        let site = FleetSettings {
             program: self.program.path()?,
             store: format!("sqlite:{}", dir.path().join("tenure.db").display()),
             cluster: "bench".to_owned(),

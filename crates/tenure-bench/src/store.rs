@@ -17,7 +17,7 @@ use tenure_core::ids::ClusterName;
 use tenure_core::keys::prefix;
 use tenure_store::{DeleteIf, Store};
 
-use super::measure::Row;
+use super::measure::ReportRow;
 use super::worker::Scratch;
 use super::{Machine, print_rows};
 use crate::exit::Exit;
@@ -69,8 +69,8 @@ struct Measured {
     url: String,
     /// The ttl of the nodes that were measured.
     ttl_ms: u64,
-    rows: Vec<Row>,
-    rest: idle_requests::Rest,
+    rows: Vec<ReportRow>,
+    rest: idle_requests::IdleReport,
     /// What is paid for, on a bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     requests: Option<s3_costs::Costs>,

@@ -29,9 +29,10 @@ pub(crate) struct BenchNode {
     ttl_ms: u64,
 }
 
-pub(crate) struct Nothing;
+/// Handler that does nothing when it gets or loses a shard.
+pub(crate) struct NoopHandler;
 
-impl tenure::Handler for Nothing {
+impl tenure::Handler for NoopHandler {
     type State = ();
 
     async fn load(&self, _shard: &Shard) -> Result<()> {
@@ -46,7 +47,7 @@ impl BenchNode {
         let node = Node::builder(format!("sqlite:{}", self.database.display()), CLUSTER)
             .name(&self.name)
             .ttl(Duration::from_millis(self.ttl_ms))
-            .keyspace(KEYSPACE, Hashed(self.shards), Nothing)
+            .keyspace(KEYSPACE, Hashed(self.shards), NoopHandler)
             .start()
             .await
             .map_err(|e| failed(&e))?;

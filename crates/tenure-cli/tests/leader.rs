@@ -154,8 +154,8 @@ fn a_leader_whose_server_stands_still_is_gone_within_five_seconds() {
 
 #[test]
 fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
-    struct Nothing;
-    impl Handler for Nothing {
+    struct NoopHandler;
+    impl Handler for NoopHandler {
         type State = ();
         async fn load(&self, _: &tenure::Shard) -> tenure::Result<()> {
             Ok(())
@@ -177,7 +177,7 @@ fn one_that_only_leads_takes_no_flags_of_owners_and_no_keyspaces() {
     let both =
         Node::builder(shop.url(), "shop")
             .planner_only()
-            .keyspace("orders", Hashed(2), Nothing);
+            .keyspace("orders", Hashed(2), NoopHandler);
     let Err(error) = shop.runtime.block_on(both.start()) else {
         panic!("it started");
     };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Revision, SessionId, ShardId, Version};
 use crate::keys::Key;
-use crate::record::{Damage, HeldByRouter, MovePhase, Owner, Record};
+use crate::record::{HeldByRouter, MovePhase, Owner, Record, RecordError};
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
 
@@ -29,7 +29,7 @@ pub struct Found {
     /// The version to name when replacing it.
     pub version: Version,
     /// The value, if it can be read.
-    pub record: Result<Record, Damage>,
+    pub record: Result<Record, RecordError>,
 }
 
 /// What must be true of a key for a write to happen.
@@ -400,7 +400,7 @@ pub enum Refusal {
         /// Its key.
         key: Key,
         /// What is wrong with it.
-        damage: Damage,
+        damage: RecordError,
     },
     /// The store refuses us.
     Denied(String),

@@ -161,8 +161,8 @@ impl std::fmt::Display for TransitionError {
     }
 }
 
-/// What the writer knows beside the record. `ended` must be stable: once true, true for ever.
-pub struct Facts<'a> {
+/// Context of an ownership transition: what the writer knows beside the record. `ended` must be stable: once true, true for ever.
+pub struct TransitionContext<'a> {
     /// Whether a session is proven to be over.
     pub ended: &'a dyn Fn(SessionId) -> bool,
     /// The highest epoch of this shard that the writer has ever seen: a record that was lost and came back may know less.
@@ -175,9 +175,9 @@ pub struct Facts<'a> {
     pub rules: Rules,
 }
 
-/// Who writes.
+/// Identity of a write to a shard record: the writer and its nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Writer {
+pub struct WriteIdentity {
     /// The incarnation.
     pub owner: Owner,
     /// Marks the write.
@@ -187,21 +187,21 @@ pub struct Writer {
 /// The record that `change` by an operator makes of `record`.
 ///
 /// An operator has no session, owns nothing and knows no more of the shard than its record. The writer in `nonce` stands for
-/// its session. `ended` must be stable, as in [`Facts`].
+/// its session. `ended` must be stable, as in [`TransitionContext`].
 pub fn apply_as_operator(
     record: &ShardRecord,
     change: Transition,
     nonce: Nonce,
     ended: &dyn Fn(SessionId) -> bool,
 ) -> Result<ShardRecord, TransitionError> {
-    let writer = Writer {
+    let writer = WriteIdentity {
         owner: Owner {
             node: NodeName::unchecked("operator"),
             session: nonce.writer,
         },
         nonce,
     };
-    let facts = Facts {
+    let facts = TransitionContext {
         ended,
         highest_epoch: record.epoch,
         min_generation: 0,
@@ -214,9 +214,9 @@ pub fn apply_as_operator(
 /// The record that `change` by `writer` makes of `record`.
 pub fn apply(
     record: &ShardRecord,
-    writer: &Writer,
+    writer: &WriteIdentity,
     change: Transition,
-    facts: &Facts<'_>,
+    facts: &TransitionContext<'_>,
 ) -> Result<ShardRecord, TransitionError> {
     let me = &writer.owner;
     let is_me = |by: &Owner| {
@@ -531,8 +531,8 @@ pub fn restored(
 
 struct Edit<'a> {
     record: &'a ShardRecord,
-    writer: &'a Writer,
-    facts: &'a Facts<'a>,
+    writer: &'a WriteIdentity,
+    facts: &'a TransitionContext<'a>,
 }
 
 impl Edit<'_> {

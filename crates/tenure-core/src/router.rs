@@ -82,19 +82,19 @@ pub struct ShardObservation {
     pub moving: Option<(u64, MovePhase)>,
 }
 
-/// What is known of the session that owns a shard.
+/// State of the session that owns a shard, as the records say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reachability {
+pub enum OwnerSessionState {
     /// Its record was not seen yet, so nobody knows where it is.
     #[default]
     Unknown,
     /// It lives, and where it can be reached is known.
-    Known,
+    Live,
     /// It is over.
     Ended,
 }
 
-impl Reachability {
+impl OwnerSessionState {
     /// State of a session in a view. A record that is missing or unreadable gives none.
     ///
     /// The view decides, not the message that brought a record: a late message changes nothing, and a session that a restored
@@ -102,7 +102,7 @@ impl Reachability {
     pub fn of(view: &View, session: SessionId) -> Option<Self> {
         let record = view.sessions.get(&session)?;
         Some(match record.is_live() {
-            true => Self::Known,
+            true => Self::Live,
             false => Self::Ended,
         })
     }
@@ -149,9 +149,9 @@ impl HoldReason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Its record says this, and of its owner's session this is known.
-    Seen(ShardObservation, Reachability),
+    Seen(ShardObservation, OwnerSessionState),
     /// Of its owner's session this is known now.
-    Reach(Reachability),
+    Reach(OwnerSessionState),
     /// Nothing that was in flight when this hold began is any more. In answer to [`Action::Drain`].
     Drained(u64),
     /// An owner answered a request that was let go with [`Action::FlushOne`], or nobody was waiting to be.
@@ -194,16 +194,16 @@ pub struct KnownRefusal {
     /// What the request was sent by.
     pub sent_by: RecordVersion,
     /// Who owns the shard, by the word of whoever refused, and what is known here of that session.
-    pub owner: Option<(SessionId, Reachability)>,
+    pub owner: Option<(SessionId, OwnerSessionState)>,
     /// How new that word is.
     pub mark: RecordVersion,
     /// Whether the request followed a refusal before.
     pub followed: bool,
 }
 
-/// What a refused request is to do.
+/// Decision on a request that an owner refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum RefusalDecision {
     /// Go to this session, once.
     Follow(SessionId),
     /// Go back to its place among those that are held.
@@ -223,7 +223,7 @@ struct Refused {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoutedShard {
     sight: Option<ShardObservation>,
-    reach: Reachability,
+    reach: OwnerSessionState,
     /// Why the transport holds, if it does.
     holding: Option<HoldReason>,
     /// Counts the times that the transport was told to send, so that a report is known for what it is about.
@@ -256,7 +256,7 @@ impl RoutedShard {
             pace,
             hold,
             sight: None,
-            reach: Reachability::Unknown,
+            reach: OwnerSessionState::Unknown,
             holding: Some(HoldReason::Unknown),
             drained: true,
             published: None,
@@ -298,13 +298,13 @@ impl RoutedShard {
     /// It is followed at most once and only to newer knowledge than this router has. Else it waits until the record changes.
     /// A record that need not change (its owner has not heard yet that it owns the shard, or is cut off for a while) is
     /// tried again after growing pauses, by one request at a time.
-    pub fn refused(&mut self, now: Time, refusal: &KnownRefusal) -> (Verdict, Step) {
+    pub fn refused(&mut self, now: Time, refusal: &KnownRefusal) -> (RefusalDecision, Step) {
         let known = self.known();
         let older = self.rules.broken_by(Mutant::OldRefusalFollowed);
         if (older || refusal.mark > known && !refusal.followed)
-            && let Some((session, Reachability::Known)) = refusal.owner
+            && let Some((session, OwnerSessionState::Live)) = refusal.owner
         {
-            return (Verdict::Follow(session), Step::default());
+            return (RefusalDecision::Follow(session), Step::default());
         }
         // Whatever was refused by older knowledge says nothing of what is known now.
         if refusal.sent_by >= known {
@@ -319,7 +319,7 @@ impl RoutedShard {
         let mut actions = Vec::new();
         self.settle(now, &mut actions);
         let wake = self.wake();
-        (Verdict::Wait, Step { actions, wake })
+        (RefusalDecision::Wait, Step { actions, wake })
     }
 
     /// How new what is known is.
@@ -329,7 +329,7 @@ impl RoutedShard {
 
     /// Takes over what the view of the router's node says, which applies only newer values. A mark below the known one is that
     /// of a store that was restored, and replaces it.
-    fn seen(&mut self, sight: ShardObservation, reach: Reachability) {
+    fn seen(&mut self, sight: ShardObservation, reach: OwnerSessionState) {
         if self.overlooks(&sight) {
             return;
         }
@@ -361,9 +361,9 @@ impl RoutedShard {
             _ => {}
         }
         match self.reach {
-            Reachability::Ended => Some(HoldReason::OwnerEnded),
-            Reachability::Unknown => Some(HoldReason::Unreachable),
-            Reachability::Known => self.refused.map(|_| HoldReason::Refused),
+            OwnerSessionState::Ended => Some(HoldReason::OwnerEnded),
+            OwnerSessionState::Unknown => Some(HoldReason::Unreachable),
+            OwnerSessionState::Live => self.refused.map(|_| HoldReason::Refused),
         }
     }
 

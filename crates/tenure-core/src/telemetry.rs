@@ -9,7 +9,7 @@ use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::lease::LeasePhase;
 use crate::reason::Reason;
-use crate::record::{Damage, EndReason, PlanId};
+use crate::record::{EndReason, PlanId, RecordError};
 use crate::time::Time;
 
 /// What happened to a shard at this node.
@@ -259,7 +259,7 @@ pub enum NodeEvent {
         /// Its key.
         key: Key,
         /// What is wrong with it.
-        damage: Damage,
+        damage: RecordError,
     },
     /// A record that must exist does not.
     RecordMissing {

@@ -139,7 +139,7 @@ mod tests {
         ActivationId, Close, Connection, Found, OpId, Reply, Request, StoreFailure, StoreListing,
     };
     use crate::node::KeyspaceConfig;
-    use crate::record::{AssignedBy, Damage, Head, KeyspaceKind, Record, Role, ShardRecord};
+    use crate::record::{AssignedBy, Head, KeyspaceKind, Record, RecordError, Role, ShardRecord};
     use crate::rules::Rules;
     use crate::settings::Settings;
     use crate::telemetry::NodeEvent;
@@ -221,7 +221,7 @@ mod tests {
                 Key::Leader,
                 Found {
                     version: Version::Number(12),
-                    record: Err(Damage::Newer(9)),
+                    record: Err(RecordError::Newer(9)),
                 },
             ),
         ];

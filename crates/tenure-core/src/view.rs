@@ -14,8 +14,8 @@ use crate::ids::{KeyspaceName, NodeName, Nonce, Revision, SessionId, ShardId, Ve
 use crate::keys::Key;
 use crate::machine::Found;
 use crate::record::{
-    ClusterRecord, Damage, KeyspaceRecord, LeaderRecord, NodeRecord, Record, Role, SessionRecord,
-    ShardRecord,
+    ClusterRecord, KeyspaceRecord, LeaderRecord, NodeRecord, Record, RecordError, Role,
+    SessionRecord, ShardRecord,
 };
 use crate::rules::{Mutant, Rules};
 use crate::time::Time;
@@ -41,7 +41,7 @@ pub enum KeyState<R> {
         /// Its version.
         version: Version,
         /// What is wrong with it.
-        damage: Damage,
+        damage: RecordError,
         /// When it was first seen so.
         since: Time,
     },
@@ -238,7 +238,7 @@ struct Told<R> {
 
 enum Value<R> {
     Good { record: Arc<R>, rev: u64 },
-    Bad(Damage),
+    Bad(RecordError),
 }
 
 /// Everything that a participant knows of a cluster.
@@ -318,8 +318,8 @@ impl View {
                         rev: record.head.rev,
                         record,
                     },
-                    Ok(Record::Placeholder(_)) => Value::Bad(Damage::placeholder()),
-                    Ok(_) => Value::Bad(Damage::Corrupt(
+                    Ok(Record::Placeholder(_)) => Value::Bad(RecordError::placeholder()),
+                    Ok(_) => Value::Bad(RecordError::Corrupt(
                         "the type of the record does not match its key".to_owned(),
                     )),
                     Err(damage) => Value::Bad(damage),
@@ -649,7 +649,7 @@ mod tests {
         view.apply(Time(1), &key(), at(5));
         let bad = || Found {
             version: Version::Number(6),
-            record: Err(Damage::Corrupt("x".to_owned())),
+            record: Err(RecordError::Corrupt("x".to_owned())),
         };
         assert!(view.apply(Time(2), &key(), bad()));
         assert!(!view.apply(Time(3), &key(), bad()));

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 use tenure_core::ids::ClusterName;
 use tenure_core::keys::Key;
-use tenure_core::record::{Damage, Record};
+use tenure_core::record::{Record, RecordError};
 
 const V1: &str = include_str!("golden/v1.jsonl");
 
@@ -19,7 +19,7 @@ fn golden() -> Vec<(Key, Map<String, Value>)> {
     V1.lines().map(read).collect()
 }
 
-fn read(key: &Key, value: &Map<String, Value>) -> Result<Record, Damage> {
+fn read(key: &Key, value: &Map<String, Value>) -> Result<Record, RecordError> {
     Record::decode(key, &serde_json::to_vec(value).unwrap())
 }
 

@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::backoff::Backoff;
-use crate::messages::{Limits, Start};
 use crate::process_tree::boot_now;
 use crate::watchdog_client::Supervisor;
+use crate::watchdog_protocol::{Limits, Start};
 
 /// The application's process, which dies with the node, however that ends.
 pub struct AppProcess {

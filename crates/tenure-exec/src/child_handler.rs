@@ -12,9 +12,9 @@ use tracing::{info, warn};
 
 use crate::backoff::{Backoff, STEADY};
 use crate::grant_file::{GrantFile, GrantFiles, GrantState};
-use crate::messages::{Ended, Limits, Start};
 use crate::process_tree::boot_now;
 use crate::watchdog_client::{Running, Supervisor};
+use crate::watchdog_protocol::{ChildEnd, Limits, Start};
 
 /// Number of short-lived children in a row that is reported as a crash loop.
 const LOOP: u32 = 2;
@@ -124,8 +124,8 @@ impl Inner {
             let shard = grant.shard();
             let wait = match ended {
                 // Not the child's doing: the next one begins at once.
-                Ended::Stopped | Ended::WatchdogLost => continue,
-                Ended::Exited(code) if !self.starts_again(code) => {
+                ChildEnd::Stopped | ChildEnd::WatchdogLost => continue,
+                ChildEnd::Exited(code) if !self.starts_again(code) => {
                     info!(%shard, code, "child process exited, restart condition not met");
                     if troubled {
                         grant.report_trouble(None);
@@ -133,7 +133,9 @@ impl Inner {
                     grant.cancelled().await;
                     break;
                 }
-                Ended::Exited(_) | Ended::NotStarted(_) => backoff.after(boot_now().since(begun)),
+                ChildEnd::Exited(_) | ChildEnd::NotStarted(_) => {
+                    backoff.after(boot_now().since(begun))
+                }
             };
             let short_runs = backoff.short_lives();
             warn!(%shard, short_runs, end = %ended, restart_in = ?wait, "child process ended, restarting");
@@ -159,7 +161,7 @@ impl Inner {
     }
 
     /// Runs one child. Returns when it is dead and reaped.
-    async fn one_child(&self, grant: &Grant, state: &ChildState) -> Ended {
+    async fn one_child(&self, grant: &Grant, state: &ChildState) -> ChildEnd {
         let whole = &state.whole;
         let file = self.files.of(grant.shard().shard.as_str());
         let mut known = whole.deadline();
@@ -251,8 +253,8 @@ impl Inner {
 async fn well_in_time(
     grant: &Grant,
     troubled: &mut bool,
-    child: impl Future<Output = Ended>,
-) -> Ended {
+    child: impl Future<Output = ChildEnd>,
+) -> ChildEnd {
     let mut child = pin!(child);
     if *troubled {
         tokio::select! {

@@ -14,8 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::helper::{HelperArgs, reaper_command};
-use crate::messages::{Ended, Limits, Order, Report, Start};
 use crate::process_tree::{self, boot_now};
+use crate::watchdog_protocol::{ChildEnd, Limits, Start, WatchdogCommand, WatchdogReport};
 
 /// Timers stand still while the machine is suspended, the clock does not: no sleep is longer than this without a look at it.
 const SLICE: Duration = Duration::from_millis(250);
@@ -44,7 +44,7 @@ async fn watch(args: HelperArgs) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let (orders, reports) = UnixStream::from_std(socket)?.into_split();
     let mut orders = BufReader::new(orders).lines();
-    let (reporter, mut outbox) = mpsc::unbounded_channel::<Report>();
+    let (reporter, mut outbox) = mpsc::unbounded_channel::<WatchdogReport>();
     // `exec` may be stopped and read nothing: then reports wait, and killing does not.
     tokio::spawn(async move {
         let mut reports = reports;
@@ -62,7 +62,7 @@ async fn watch(args: HelperArgs) -> io::Result<()> {
         unreported: Vec::new(),
         master: true,
     };
-    dog.report(Report::Ready);
+    dog.report(WatchdogReport::Ready);
     while dog.master || !dog.children.is_empty() || !dog.unreported.is_empty() {
         tokio::select! {
             biased;
@@ -83,11 +83,11 @@ async fn watch(args: HelperArgs) -> io::Result<()> {
 
 struct Watchdog {
     args: HelperArgs,
-    reporter: mpsc::UnboundedSender<Report>,
+    reporter: mpsc::UnboundedSender<WatchdogReport>,
     /// By the number of its reaper, which leads the child's process group.
     children: HashMap<Pid, Child>,
     /// Dead, but something that they forked may be alive.
-    unreported: Vec<Report>,
+    unreported: Vec<WatchdogReport>,
     /// Whether `exec` is there.
     master: bool,
 }
@@ -131,7 +131,7 @@ impl Child {
 }
 
 impl Watchdog {
-    fn report(&self, report: Report) {
+    fn report(&self, report: WatchdogReport) {
         // Without a reader nobody needs to know.
         let _ = self.reporter.send(report);
     }
@@ -142,10 +142,10 @@ impl Watchdog {
         due.map_or(SLICE, |due| due.since(boot_now()).min(SLICE))
     }
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: WatchdogCommand) {
         match order {
-            Order::Start(start) => self.start(&start),
-            Order::Lease { id, limits } => {
+            WatchdogCommand::Start(start) => self.start(&start),
+            WatchdogCommand::Lease { id, limits } => {
                 // Whoever was asked to stop stays asked, and keeps the limits that it was asked under.
                 if let Some((_, child)) = self.child(id)
                     && child.stage == Stage::Running
@@ -153,7 +153,7 @@ impl Watchdog {
                     child.limits = limits;
                 }
             }
-            Order::Stop { id, kill_at } => {
+            WatchdogCommand::Stop { id, kill_at } => {
                 if let Some((reaper, child)) = self.child(id) {
                     child.ask(reaper, kill_at);
                 }
@@ -168,7 +168,7 @@ impl Watchdog {
 
     fn start(&mut self, start: &Start) {
         let how = if boot_now() >= start.limits.closes_at {
-            Ended::Stopped
+            ChildEnd::Stopped
         } else {
             match self.spawn(start) {
                 Ok(reaper) => {
@@ -180,10 +180,10 @@ impl Watchdog {
                     self.children.insert(reaper, child);
                     return;
                 }
-                Err(error) => Ended::NotStarted(error.to_string()),
+                Err(error) => ChildEnd::NotStarted(error.to_string()),
             }
         };
-        self.report(Report::Ended { id: start.id, how });
+        self.report(WatchdogReport::Ended { id: start.id, how });
     }
 
     fn spawn(&self, start: &Start) -> io::Result<Pid> {
@@ -232,10 +232,10 @@ impl Watchdog {
             };
             let asked = child.stage != Stage::Running;
             let how = match asked {
-                true => Ended::Stopped,
-                false => Ended::Exited(process_tree::exit_code(status)),
+                true => ChildEnd::Stopped,
+                false => ChildEnd::Exited(process_tree::exit_code(status)),
             };
-            let report = Report::Ended { id: child.id, how };
+            let report = WatchdogReport::Ended { id: child.id, how };
             // A reaper that exits has seen to everything below it; one that was killed has not.
             if status.terminating_signal().is_some() {
                 self.unreported.push(report);

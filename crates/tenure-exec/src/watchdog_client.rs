@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use crate::helper;
-use crate::messages::{Ended, Limits, Order, Report, Start};
 use crate::process_tree::{self, boot_now};
+use crate::watchdog_protocol::{ChildEnd, Limits, Start, WatchdogCommand, WatchdogReport};
 
 /// How long a watchdog may take to begin, and how long to wait before the next one is tried.
 const BIRTH: Duration = Duration::from_secs(10);
@@ -37,12 +37,12 @@ pub struct Supervisor(mpsc::UnboundedSender<Command>);
 #[derive(Debug)]
 pub struct Running {
     id: u64,
-    ended: oneshot::Receiver<Ended>,
+    ended: oneshot::Receiver<ChildEnd>,
 }
 
 enum Command {
-    Order(Order),
-    Start(Start, oneshot::Sender<Ended>),
+    Order(WatchdogCommand),
+    Start(Start, oneshot::Sender<ChildEnd>),
     Shutdown(oneshot::Sender<()>),
 }
 
@@ -76,13 +76,13 @@ impl Supervisor {
     /// Tells the watchdog that the lease was renewed.
     pub fn lease(&self, child: &Running, limits: Limits) {
         let id = child.id;
-        self.send(Command::Order(Order::Lease { id, limits }));
+        self.send(Command::Order(WatchdogCommand::Lease { id, limits }));
     }
 
     /// Asks a child to stop; it is killed at `kill_at` or at the end of its lease, whichever is earlier.
     pub fn stop(&self, child: &Running, kill_at: Time) {
         let id = child.id;
-        self.send(Command::Order(Order::Stop { id, kill_at }));
+        self.send(Command::Order(WatchdogCommand::Stop { id, kill_at }));
     }
 
     /// Ends the watchdog, and returns when it is gone.
@@ -100,8 +100,8 @@ impl Supervisor {
 
 impl Running {
     /// Waits until the child is dead and reaped, with everything that it forked.
-    pub async fn ended(&mut self) -> Ended {
-        (&mut self.ended).await.unwrap_or(Ended::WatchdogLost)
+    pub async fn ended(&mut self) -> ChildEnd {
+        (&mut self.ended).await.unwrap_or(ChildEnd::WatchdogLost)
     }
 }
 
@@ -113,7 +113,7 @@ struct Client {
 
 /// A child as this side knows it.
 struct Child {
-    ended: oneshot::Sender<Ended>,
+    ended: oneshot::Sender<ChildEnd>,
     limits: Limits,
     /// When the watchdog is taken for unable to kill it.
     last_resort: Time,
@@ -129,7 +129,7 @@ struct Link {
 
 enum Next {
     Command(Option<Command>),
-    Report(Option<Report>),
+    Report(Option<WatchdogReport>),
     TooLate,
 }
 
@@ -217,7 +217,7 @@ impl Client {
         });
         let mut reports = BufReader::new(reports).lines();
         match next_report(Some(&mut reports)).await {
-            Some(Report::Ready) => Ok(Link {
+            Some(WatchdogReport::Ready) => Ok(Link {
                 process,
                 orders,
                 reports,
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    fn start(&mut self, link: Option<&Link>, start: Start, ended: oneshot::Sender<Ended>) {
+    fn start(&mut self, link: Option<&Link>, start: Start, ended: oneshot::Sender<ChildEnd>) {
         let limits = start.limits;
         let child = Child {
             ended,
@@ -237,18 +237,18 @@ impl Client {
             last_resort: limits.last_resort(),
         };
         self.children.insert(start.id, child);
-        send(link, &Order::Start(start));
+        send(link, &WatchdogCommand::Start(start));
     }
 
-    fn order(&mut self, link: Option<&Link>, order: Order) {
+    fn order(&mut self, link: Option<&Link>, order: WatchdogCommand) {
         match order {
-            Order::Lease { id, limits } => {
+            WatchdogCommand::Lease { id, limits } => {
                 if let Some(child) = self.children.get_mut(&id) {
                     child.limits = limits;
                     child.last_resort = limits.last_resort();
                 }
             }
-            Order::Stop { id, kill_at } if kill_at != Time::NEVER => {
+            WatchdogCommand::Stop { id, kill_at } if kill_at != Time::NEVER => {
                 if let Some(child) = self.children.get_mut(&id) {
                     let late = (kill_at + SLOW).min(child.limits.last_resort());
                     child.last_resort = late;
@@ -259,8 +259,8 @@ impl Client {
         send(link, &order);
     }
 
-    fn hear(&mut self, report: Report) {
-        if let Report::Ended { id, how } = report
+    fn hear(&mut self, report: WatchdogReport) {
+        if let WatchdogReport::Ended { id, how } = report
             && let Some(child) = self.children.remove(&id)
         {
             // Whoever waited may be gone.
@@ -287,7 +287,7 @@ impl Client {
         drop(link);
         end_all().await;
         for (_, child) in std::mem::take(&mut self.children) {
-            let _ = child.ended.send(Ended::WatchdogLost);
+            let _ = child.ended.send(ChildEnd::WatchdogLost);
         }
     }
 
@@ -330,7 +330,7 @@ async fn end_all() {
     }
 }
 
-fn send(link: Option<&Link>, order: &Order) {
+fn send(link: Option<&Link>, order: &WatchdogCommand) {
     if let Some(link) = link {
         let line = serde_json::to_string(order).unwrap_or_default() + "\n";
         // If the writer is gone so is the watchdog, and its end is about to be read.
@@ -339,7 +339,9 @@ fn send(link: Option<&Link>, order: &Order) {
 }
 
 /// The next report; `None` if the watchdog is gone or out of its mind. Waits for ever without a watchdog.
-async fn next_report(reports: Option<&mut Lines<BufReader<OwnedReadHalf>>>) -> Option<Report> {
+async fn next_report(
+    reports: Option<&mut Lines<BufReader<OwnedReadHalf>>>,
+) -> Option<WatchdogReport> {
     match reports {
         Some(reports) => {
             let line = reports.next_line().await.ok().flatten()?;

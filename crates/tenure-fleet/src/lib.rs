@@ -25,7 +25,7 @@ const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 
 /// Settings of the processes of one cluster.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct FleetSettings {
     /// The `tenure` program.
     pub program: PathBuf,
     /// Store URL.
@@ -47,7 +47,7 @@ pub struct Site {
 }
 
 /// One process, which dies with this one and when dropped.
-pub struct Proc {
+pub struct FleetProcess {
     /// Name of the node or router.
     pub name: String,
     /// Address that the process listens at.
@@ -55,7 +55,7 @@ pub struct Proc {
     child: Child,
 }
 
-impl Site {
+impl FleetSettings {
     /// Directory of the application's journals.
     pub fn journals(&self) -> PathBuf {
         self.dir.join("journals")
@@ -75,7 +75,7 @@ impl Site {
     }
 
     /// Starts a sidecar with the example application behind it; returns when it serves.
-    pub fn node(&self, name: &str) -> Result<Proc, Exit> {
+    pub fn node(&self, name: &str) -> Result<FleetProcess, Exit> {
         let app = free_port()?;
         let mut args = self.command("sidecar", name, ANY_PORT);
         let data = self.dir.join(name).to_string_lossy().into_owned();
@@ -123,23 +123,23 @@ impl Site {
             ]
             .map(String::from),
         );
-        Proc::start(&self.program, name, &args)
+        FleetProcess::start(&self.program, name, &args)
     }
 
     /// Starts a router; returns when it serves.
-    pub fn router(&self, name: &str) -> Result<Proc, Exit> {
+    pub fn router(&self, name: &str) -> Result<FleetProcess, Exit> {
         self.router_at(name, ANY_PORT)
     }
 
     /// Starts a router that listens at a given address.
-    pub fn router_at(&self, name: &str, listen: SocketAddr) -> Result<Proc, Exit> {
+    pub fn router_at(&self, name: &str, listen: SocketAddr) -> Result<FleetProcess, Exit> {
         let mut args = self.command("router", name, listen);
         args.extend(["--hold-max-requests".to_owned(), self.hold.to_string()]);
-        Proc::start(&self.program, name, &args)
+        FleetProcess::start(&self.program, name, &args)
     }
 }
 
-impl Proc {
+impl FleetProcess {
     fn start(program: &Path, name: &str, args: &[String]) -> Result<Self, Exit> {
         let run = [program.as_os_str()]
             .into_iter()
@@ -207,7 +207,7 @@ impl Proc {
     }
 }
 
-impl Drop for Proc {
+impl Drop for FleetProcess {
     fn drop(&mut self) {
         if !self.is_over() {
             self.signal(Signal::KILL);

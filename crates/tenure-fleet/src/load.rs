@@ -26,18 +26,18 @@ pub struct Tally {
     /// Number of successful responses by node.
     pub by_node: BTreeMap<String, u64>,
     /// Numbers of the successful requests.
-    pub good: Good,
+    pub good: AcknowledgedNumbers,
     /// Longest time between two successful responses for one key, beyond the pace.
     pub longest_gap: Duration,
     /// Error of the last failed request.
     pub last_failure: String,
 }
 
-/// Numbers by key, as runs of neighbours, so that a load of days does not fill the memory.
+/// Numbers that were acknowledged, by key, as runs of neighbours, so that a load of days does not fill the memory.
 #[derive(Debug, Default)]
-pub struct Good(BTreeMap<usize, Vec<(u64, u64)>>);
+pub struct AcknowledgedNumbers(BTreeMap<usize, Vec<(u64, u64)>>);
 
-impl Good {
+impl AcknowledgedNumbers {
     fn push(&mut self, key: usize, number: u64) {
         let runs = self.0.entry(key).or_default();
         match runs.last_mut() {
@@ -263,11 +263,11 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use super::Good;
+    use super::AcknowledgedNumbers;
 
     #[test]
     fn numbers_that_are_missing_stay_missing() {
-        let mut good = Good::default();
+        let mut good = AcknowledgedNumbers::default();
         for (key, number) in [(0, 1), (1, 1), (0, 2), (0, 4), (0, 5)] {
             good.push(key, number);
         }

@@ -7,35 +7,41 @@ use std::process::ExitCode;
 use tenure_sim::run::{RunOptions, fingerprint, replay, replay_plan, run_seeds};
 use tenure_sim::run_config::{Mask, RunConfig};
 use tenure_sim::shrink::shrink;
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |n: usize| args.get(n).and_then(|text| text.parse::<u64>().ok());
     match args.first().map(String::as_str) {
         Some("replay") => {
-            for line in replay(number(1).unwrap_or(0), &Mask::default(), Under::default()).lines {
+            for line in replay(
+                number(1).unwrap_or(0),
+                &Mask::default(),
+                ProtocolVariant::default(),
+            )
+            .lines
+            {
                 println!("{line}");
             }
             ExitCode::SUCCESS
         }
         Some("unmixed") => {
             let plan = RunConfig::unmixed(number(1).unwrap_or(0));
-            for line in replay_plan(plan, Under::default()).lines {
+            for line in replay_plan(plan, ProtocolVariant::default()).lines {
                 println!("{line}");
             }
             ExitCode::SUCCESS
         }
         Some("unrouted") => {
             let plan = RunConfig::unrouted(number(1).unwrap_or(0));
-            for line in replay_plan(plan, Under::default()).lines {
+            for line in replay_plan(plan, ProtocolVariant::default()).lines {
                 println!("{line}");
             }
             ExitCode::SUCCESS
         }
         Some("shrink") => {
             let seed = number(1).unwrap_or(0);
-            let Some(shrunk) = shrink(seed, Under::default()) else {
+            let Some(shrunk) = shrink(seed, ProtocolVariant::default()) else {
                 eprintln!("seed {seed} keeps every promise");
                 return ExitCode::SUCCESS;
             };
@@ -43,7 +49,7 @@ fn main() -> ExitCode {
                 "{} with {} faults: {:?}",
                 shrunk.violation, shrunk.faults, shrunk.mask
             );
-            for line in replay(seed, &shrunk.mask, Under::default()).lines {
+            for line in replay(seed, &shrunk.mask, ProtocolVariant::default()).lines {
                 println!("{line}");
             }
             ExitCode::SUCCESS
@@ -68,7 +74,7 @@ fn main() -> ExitCode {
         Some("same") => {
             let (from, count) = (number(1).unwrap_or(0), number(2).unwrap_or(1000));
             let all = (from..from + count).fold(0u64, |all, seed| {
-                all.rotate_left(1) ^ fingerprint(seed, Under::default())
+                all.rotate_left(1) ^ fingerprint(seed, ProtocolVariant::default())
             });
             println!("{all:016x}");
             ExitCode::SUCCESS

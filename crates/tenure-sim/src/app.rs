@@ -4,8 +4,8 @@
 use tenure_core::ids::Epoch;
 use tenure_core::machine::{ActivationId, Event};
 
-use crate::check::{Verdict, Violation};
-use crate::event_queue::{Due, Pid};
+use crate::check::{CheckResult, Violation};
+use crate::event_queue::{Pid, ScheduledEvent};
 use crate::process::Work;
 use crate::run_config::nanos;
 use crate::world::World;
@@ -35,7 +35,7 @@ impl World {
         let at = self.now.saturating_add(after);
         self.queue.push(
             at,
-            Due::Chore {
+            ScheduledEvent::Chore {
                 pid,
                 activation,
                 chore,
@@ -43,13 +43,18 @@ impl World {
         );
     }
 
-    pub(crate) fn do_chore(&mut self, pid: Pid, activation: ActivationId, chore: Chore) -> Verdict {
+    pub(crate) fn do_chore(
+        &mut self,
+        pid: Pid,
+        activation: ActivationId,
+        chore: Chore,
+    ) -> CheckResult {
         let now = self.now;
         let wedged = self.processes[pid].wedged_until;
         if wedged > now {
             self.queue.push(
                 wedged,
-                Due::Chore {
+                ScheduledEvent::Chore {
                     pid,
                     activation,
                     chore,
@@ -124,7 +129,7 @@ impl World {
     }
 
     /// Says that nothing is in flight, if that is being waited for.
-    pub(crate) fn tell_if_empty(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    pub(crate) fn tell_if_empty(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return Ok(());
         };
@@ -137,14 +142,20 @@ impl World {
                     activation,
                     move_id,
                 });
-                self.queue.push(self.now, Due::Tell { pid, event });
+                self.queue
+                    .push(self.now, ScheduledEvent::Tell { pid, event });
                 Ok(())
             }
             None => Ok(()),
         }
     }
 
-    pub(crate) fn freeze(&mut self, pid: Pid, activation: ActivationId, move_id: u64) -> Verdict {
+    pub(crate) fn freeze(
+        &mut self,
+        pid: Pid,
+        activation: ActivationId,
+        move_id: u64,
+    ) -> CheckResult {
         self.coverage.freezes += 1;
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return self.no_such(pid, activation, "freezes");
@@ -162,7 +173,7 @@ impl World {
         self.tell_if_empty(pid, activation)
     }
 
-    pub(crate) fn thaw(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    pub(crate) fn thaw(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         self.coverage.thaws += 1;
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return self.no_such(pid, activation, "thaws");
@@ -178,7 +189,7 @@ impl World {
             .opened(self.now, shard, pid, activation, session, epoch)
     }
 
-    pub(crate) fn seal(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    pub(crate) fn seal(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return self.no_such(pid, activation, "seals");
         };
@@ -199,7 +210,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn catch_up(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    pub(crate) fn catch_up(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         if self.processes[pid].stay(activation).is_none() {
             return self.no_such(pid, activation, "catches up");
         }
@@ -210,7 +221,7 @@ impl World {
     }
 
     /// A successor owns its shard: whatever the last owner may still have on its way is refused from here on.
-    pub(crate) fn own(&mut self, pid: Pid, activation: ActivationId, epoch: Epoch) -> Verdict {
+    pub(crate) fn own(&mut self, pid: Pid, activation: ActivationId, epoch: Epoch) -> CheckResult {
         self.coverage.moves += 1;
         let Some(stay) = self.processes[pid].stay_mut(activation) else {
             return self.no_such(pid, activation, "owns");
@@ -221,7 +232,7 @@ impl World {
         self.epochs.shown(self.now, pid, shard, epoch, session)
     }
 
-    fn no_such(&self, pid: Pid, activation: ActivationId, what: &str) -> Verdict {
+    fn no_such(&self, pid: Pid, activation: ActivationId, what: &str) -> CheckResult {
         let what =
             format!("process {pid} {what} {activation:?}, which it does not have in this state");
         Err(Violation::new("contract", self.now, what))

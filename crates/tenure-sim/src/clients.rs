@@ -9,10 +9,10 @@ use tenure_core::machine::{ActivationId, Close};
 use tenure_core::router::RecordVersion;
 use tenure_core::router::hold_queue::ArrivalNo;
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::check::requests::{Failure, Sent};
 use crate::clock::{Instant, MS};
-use crate::event_queue::{Due, Pid};
+use crate::event_queue::{Pid, ScheduledEvent};
 use crate::fault::Cut;
 use crate::process::Work;
 use crate::rng::Rng;
@@ -185,13 +185,13 @@ impl Clients {
 
 impl World {
     /// Clients send something, and will again.
-    pub(crate) fn traffic(&mut self) -> Verdict {
+    pub(crate) fn traffic(&mut self) -> CheckResult {
         let every = self.traffic.every;
         let after = self.clients.rng.between(every / 4, every * 7 / 4);
         // What comes last is to be over when the run is.
         let last = self.plan.end_at.saturating_sub(nanos(self.plan.timing.ttl));
         if self.now + after < last {
-            self.queue.push(self.now + after, Due::Traffic);
+            self.queue.push(self.now + after, ScheduledEvent::Traffic);
         }
         let shard = self.clients.rng.below(u64::from(self.plan.shards)) as usize;
         let count = if self.clients.rng.permille(200) { 3 } else { 1 };
@@ -208,11 +208,12 @@ impl World {
         }
         for _ in 0..self.traffic.burst {
             let after = self.clients.rng.skewed(0, 20 * MS);
-            self.queue.push(self.now + after, Due::Burst { shard });
+            self.queue
+                .push(self.now + after, ScheduledEvent::Burst { shard });
         }
     }
 
-    pub(crate) fn burst(&mut self, shard: usize, count: u64) -> Verdict {
+    pub(crate) fn burst(&mut self, shard: usize, count: u64) -> CheckResult {
         let open = |(pid, p): (usize, &crate::process::Process)| {
             let desk = p.router.as_deref()?;
             (p.alive && p.paused_until.is_none() && desk.is_open()).then_some(pid)
@@ -229,7 +230,7 @@ impl World {
         Ok(())
     }
 
-    fn request(&mut self, router: Pid, shard: usize, key: u64) -> Verdict {
+    fn request(&mut self, router: Pid, shard: usize, key: u64) -> CheckResult {
         let write = self.clients.rng.permille(600);
         let bytes = self.clients.rng.below(2000);
         let req = self.clients.all.len();
@@ -277,7 +278,7 @@ impl World {
         if self.is_severed(router, pid, Cut::Requests) {
             return self.lost(req, sending);
         }
-        let due = Due::Enter { pid, req, sending };
+        let due = ScheduledEvent::Enter { pid, req, sending };
         self.queue.push(self.now + after, due);
     }
 
@@ -301,7 +302,7 @@ impl World {
         let patience = nanos(self.plan.timing.ttl);
         let pid = self.clients.of(req).router;
         let answer = Answer::Failed(Failure::Lost);
-        let due = Due::Answer {
+        let due = ScheduledEvent::Answer {
             pid,
             req,
             sending,
@@ -321,7 +322,7 @@ impl World {
         {
             return self.lost(req, sending);
         }
-        let due = Due::Answer {
+        let due = ScheduledEvent::Answer {
             pid,
             req,
             sending,
@@ -342,7 +343,7 @@ impl World {
     }
 
     /// A request is at a node: it is let in, or told who owns the shard.
-    pub(crate) fn enters(&mut self, pid: Pid, req: Req, sending: u32) -> Verdict {
+    pub(crate) fn enters(&mut self, pid: Pid, req: Req, sending: u32) -> CheckResult {
         let request = self.clients.of(req);
         if request.sending != sending || request.stage == Stage::Over {
             return Ok(());
@@ -376,7 +377,7 @@ impl World {
             stay.in_flight += 1;
             stay.requests.push(req);
         }
-        let due = Due::Served {
+        let due = ScheduledEvent::Served {
             pid,
             activation,
             req,
@@ -386,7 +387,7 @@ impl World {
     }
 
     /// In a run in which nothing goes wrong: was there any reason to turn this request away?
-    fn look_how_smooth(&self, pid: Pid, req: Req) -> Verdict {
+    fn look_how_smooth(&self, pid: Pid, req: Req) -> CheckResult {
         let request = self.clients.of(req);
         // An owner may not have heard yet of a router that has just come.
         let known = self.now > self.processes[request.router].since + nanos(self.plan.timing.ttl);
@@ -404,12 +405,12 @@ impl World {
     }
 
     /// A node has done what it was asked.
-    pub(crate) fn served(&mut self, pid: Pid, activation: ActivationId, req: Req) -> Verdict {
+    pub(crate) fn served(&mut self, pid: Pid, activation: ActivationId, req: Req) -> CheckResult {
         if self.processes[pid].wedged_until > self.now {
             let at = self.processes[pid].wedged_until;
             self.queue.push(
                 at,
-                Due::Served {
+                ScheduledEvent::Served {
                     pid,
                     activation,
                     req,
@@ -455,13 +456,13 @@ impl World {
     ///
     /// A process that exits by itself (`clean`) has closed its connections first, and a connection delivers what was written
     /// to it before its end. The answers of a killed process may be lost with the machine.
-    pub(crate) fn died_with(&mut self, pid: Pid, missed: Vec<Due>, clean: bool) {
+    pub(crate) fn died_with(&mut self, pid: Pid, missed: Vec<ScheduledEvent>, clean: bool) {
         if self.plan.routers == 0 {
             return;
         }
         // Its kernel had taken the request, and nobody ever read it.
         for due in missed {
-            if let Due::Enter { req, sending, .. } = due {
+            if let ScheduledEvent::Enter { req, sending, .. } = due {
                 self.answer(req, sending, Answer::Failed(Failure::Died));
             }
         }
@@ -492,7 +493,7 @@ impl World {
         req: Req,
         sending: u32,
         answer: Answer,
-    ) -> Verdict {
+    ) -> CheckResult {
         let request = self.clients.of(req);
         if request.sending != sending || request.stage == Stage::Over {
             return Ok(());
@@ -521,7 +522,7 @@ impl World {
     }
 
     /// A request fails.
-    pub(crate) fn fails(&mut self, pid: Pid, req: Req, failure: Failure) -> Verdict {
+    pub(crate) fn fails(&mut self, pid: Pid, req: Req, failure: Failure) -> CheckResult {
         self.coverage.failed_requests += 1;
         if self.trace.on() {
             let shard = self.clients.of(req).shard;

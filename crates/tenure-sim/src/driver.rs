@@ -8,15 +8,15 @@ use tenure_core::router::{RecordVersion, ShardObservation};
 use tenure_core::telemetry::NodeEvent;
 
 use crate::check::gates::Lease;
-use crate::check::{Verdict, Violation};
+use crate::check::{CheckResult, Violation};
 use crate::clock::{Instant, MS};
-use crate::event_queue::{Due, Pid};
+use crate::event_queue::{Pid, ScheduledEvent};
 use crate::process::{Activation, LoadEnd, Work};
 use crate::run_config::nanos;
 use crate::world::World;
 
 impl World {
-    pub(crate) fn act(&mut self, pid: Pid, action: Action) -> Verdict {
+    pub(crate) fn act(&mut self, pid: Pid, action: Action) -> CheckResult {
         if self.trace.on() {
             self.trace_action(pid, &action);
         }
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// A process that says that it owns nothing leaves.
-    fn exit(&mut self, pid: Pid) -> Verdict {
+    fn exit(&mut self, pid: Pid) -> CheckResult {
         if let Some(shard) = self.gates.any_of(pid) {
             let what = format!("process {pid} leaves with the gate of shard {shard} open");
             return Err(Violation::new("P1", self.now, what));
@@ -164,7 +164,7 @@ impl World {
         epoch: Epoch,
         session: SessionId,
         succeeds: bool,
-    ) -> Verdict {
+    ) -> CheckResult {
         let Some(&number) = self.shard_numbers.get(shard) else {
             let what = format!("process {pid} loads {shard}, which does not exist");
             return Err(Violation::new("contract", self.now, what));
@@ -210,16 +210,19 @@ impl World {
             requests: Vec::new(),
         });
         if end != LoadEnd::Hangs {
-            self.queue.push(ends_at, Due::LoadEnds { pid, activation });
+            self.queue
+                .push(ends_at, ScheduledEvent::LoadEnds { pid, activation });
         }
         Ok(())
     }
 
-    pub(crate) fn load_ends(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    pub(crate) fn load_ends(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         let process = &mut self.processes[pid];
         if process.wedged_until > self.now {
-            self.queue
-                .push(process.wedged_until, Due::LoadEnds { pid, activation });
+            self.queue.push(
+                process.wedged_until,
+                ScheduledEvent::LoadEnds { pid, activation },
+            );
             return Ok(());
         }
         let Some(stay) = process.stay_mut(activation) else {
@@ -246,7 +249,7 @@ impl World {
         self.step(pid, Event::Loaded(activation))
     }
 
-    fn open(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    fn open(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         let wrong = |what: &str| {
             Err(Violation::new(
                 "contract",
@@ -277,7 +280,7 @@ impl World {
                 error: None,
             });
             let at = self.now + self.app_rng.skewed(MS, nanos(self.plan.timing.ttl));
-            self.queue.push(at, Due::Tell { pid, event });
+            self.queue.push(at, ScheduledEvent::Tell { pid, event });
         }
         self.gates
             .opened(self.now, shard, pid, activation, session, epoch)?;
@@ -292,7 +295,7 @@ impl World {
         self.journal.opened(self.now, pid, shard, known)
     }
 
-    fn close(&mut self, pid: Pid, activation: ActivationId, how: Close) -> Verdict {
+    fn close(&mut self, pid: Pid, activation: ActivationId, how: Close) -> CheckResult {
         let grace = nanos(self.plan.timing.kill_grace);
         let cut_after = self.app_rng.below(grace.min(self.app.drain.1) + 1);
         let drain_after = if self.app_rng.permille(self.app.stubborn) {
@@ -317,7 +320,8 @@ impl World {
             };
             let ends_at = now.saturating_add(after);
             if how == Close::Cancel || ends_at < Instant::MAX {
-                self.queue.push(ends_at, Due::WorkEnds { pid, activation });
+                self.queue
+                    .push(ends_at, ScheduledEvent::WorkEnds { pid, activation });
             }
         }
         if was_open {
@@ -333,7 +337,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn work_ends(&mut self, pid: Pid, activation: ActivationId) -> Verdict {
+    pub(crate) fn work_ends(&mut self, pid: Pid, activation: ActivationId) -> CheckResult {
         let process = &mut self.processes[pid];
         let Some(n) = process
             .stays
@@ -343,14 +347,16 @@ impl World {
             return Ok(());
         };
         if process.wedged_until > self.now && process.stays[n].closing != Some(Close::Cancel) {
-            self.queue
-                .push(process.wedged_until, Due::WorkEnds { pid, activation });
+            self.queue.push(
+                process.wedged_until,
+                ScheduledEvent::WorkEnds { pid, activation },
+            );
             return Ok(());
         }
         // What clients asked for is finished, unless it is cut.
         if process.stays[n].closing == Some(Close::Drain) && !process.stays[n].requests.is_empty() {
             self.queue
-                .push(self.now + MS, Due::WorkEnds { pid, activation });
+                .push(self.now + MS, ScheduledEvent::WorkEnds { pid, activation });
             return Ok(());
         }
         let stay = process.stays.remove(n);

@@ -16,9 +16,9 @@ use crate::fault::Fault;
 /// Number of a process, in order of starting.
 pub(crate) type Pid = usize;
 
-/// Something that is to happen.
+/// Event that is scheduled for a time of the simulation.
 #[derive(Debug)]
-pub(crate) enum Due {
+pub(crate) enum ScheduledEvent {
     /// Nothing any more.
     Nothing,
     /// A process starts for the first time.
@@ -96,7 +96,7 @@ pub(crate) enum Due {
     Look { again: bool },
 }
 
-impl Due {
+impl ScheduledEvent {
     /// The process that handles it, if it is one's business.
     pub(crate) fn pid(&self) -> Option<Pid> {
         match self {
@@ -125,10 +125,10 @@ impl Due {
 const SOON: usize = 128;
 
 /// Where the numbers begin that stand for something that says no more than which process it is for, instead of for the slot
-/// of something: [`Due::Tick`], [`Due::Watch`] and [`Due::Progress`].
+/// of something: [`ScheduledEvent::Tick`], [`ScheduledEvent::Watch`] and [`ScheduledEvent::Progress`].
 const SHORT: u32 = 1 << 30;
 
-impl Due {
+impl ScheduledEvent {
     fn as_short(&self) -> Option<u32> {
         let (kind, pid) = match self {
             Self::Tick(pid) => (1, *pid),
@@ -160,7 +160,7 @@ pub(crate) struct Queue {
     soon: Vec<u128>,
     /// What comes after all of that.
     later: BinaryHeap<Reverse<u128>>,
-    slots: Vec<Option<Due>>,
+    slots: Vec<Option<ScheduledEvent>>,
     free: Vec<u32>,
     /// Timeouts are planned the same time ahead, all of them, and so come in order.
     timeouts: VecDeque<(u128, Pid, OpId)>,
@@ -168,10 +168,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn push(&mut self, at: Instant, due: Due) {
+    pub(crate) fn push(&mut self, at: Instant, due: ScheduledEvent) {
         self.planned += 1;
         let order = u128::from(at) << 64 | u128::from(self.planned) << 32;
-        if let Due::Timeout { pid, op } = due
+        if let ScheduledEvent::Timeout { pid, op } = due
             && self.timeouts.back().is_none_or(|(last, ..)| *last < order)
         {
             return self.timeouts.push_back((order, pid, op));
@@ -225,7 +225,7 @@ impl Queue {
     /// Whether a request that would create this key is on its way to the store.
     pub(crate) fn creates(&self, key: &Key) -> bool {
         self.slots.iter().flatten().any(|due| {
-            matches!(due, Due::Arrive { request, .. }
+            matches!(due, ScheduledEvent::Arrive { request, .. }
                 if matches!(request, Request::Put { key: put, expect: Expect::Absent, record: Record::Shard(_) } if put == key))
         })
     }
@@ -233,21 +233,24 @@ impl Queue {
     /// Loses everything that is under way between processes and the store.
     pub(crate) fn forget_messages(&mut self) {
         for slot in &mut self.slots {
-            if matches!(slot, Some(Due::Arrive { .. } | Due::Reply { .. })) {
-                *slot = Some(Due::Nothing);
+            if matches!(
+                slot,
+                Some(ScheduledEvent::Arrive { .. } | ScheduledEvent::Reply { .. })
+            ) {
+                *slot = Some(ScheduledEvent::Nothing);
             }
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(Instant, Due)> {
+    pub(crate) fn pop(&mut self) -> Option<(Instant, ScheduledEvent)> {
         let first = self.first().unwrap_or(u128::MAX);
         if let Some((order, pid, op)) = self.timeouts.pop_front_if(|(order, ..)| *order < first) {
             let at = (order >> 64) as Instant;
-            return Some((at, Due::Timeout { pid, op }));
+            return Some((at, ScheduledEvent::Timeout { pid, op }));
         }
         let order = self.soon.pop()?;
         let (at, slot) = ((order >> 64) as Instant, order as u32);
-        if let Some(due) = Due::of_short(slot) {
+        if let Some(due) = ScheduledEvent::of_short(slot) {
             return Some((at, due));
         }
         self.free.push(slot);
@@ -263,7 +266,7 @@ mod tests {
     /// Everything that is left, by instant and by the number of the fault that it was planned as.
     fn rest(queue: &mut Queue) -> Vec<(Instant, usize)> {
         let number = |due| match due {
-            Due::Fault(n) => n,
+            ScheduledEvent::Fault(n) => n,
             other => panic!("not planned: {other:?}"),
         };
         let left = std::iter::from_fn(|| queue.pop());
@@ -277,7 +280,7 @@ mod tests {
             let mut rng = crate::rng::Rng::new(count as u64);
             let mut expected: Vec<_> = (0..count).map(|n| (rng.below(50), n)).collect();
             for (at, n) in &expected {
-                queue.push(*at, Due::Fault(*n));
+                queue.push(*at, ScheduledEvent::Fault(*n));
             }
             expected.sort();
             assert_eq!(rest(&mut queue), expected);
@@ -289,13 +292,13 @@ mod tests {
         let mut queue = Queue::default();
         let (mut rng, mut last, mut seen) = (crate::rng::Rng::new(1), 0, 0);
         for n in 0..4 * SOON {
-            queue.push(rng.below(1_000), Due::Fault(n));
+            queue.push(rng.below(1_000), ScheduledEvent::Fault(n));
         }
         for n in 0..10 * SOON {
             let Some((at, _)) = queue.pop() else { break };
             assert!(at >= last, "{at} {last}");
             (last, seen) = (at, seen + 1);
-            queue.push(at + rng.below(1_000), Due::Fault(n));
+            queue.push(at + rng.below(1_000), ScheduledEvent::Fault(n));
         }
         assert_eq!((seen, rest(&mut queue).len()), (10 * SOON, 4 * SOON));
     }
@@ -303,22 +306,22 @@ mod tests {
     #[test]
     fn timeouts_come_in_their_place_among_the_others() {
         let mut queue = Queue::default();
-        let timeout = |n| Due::Timeout {
+        let timeout = |n| ScheduledEvent::Timeout {
             pid: 0,
             op: OpId(n),
         };
         for (at, due) in [
             (5, timeout(1)),
-            (7, Due::Nothing),
+            (7, ScheduledEvent::Nothing),
             (9, timeout(2)),
             // Planned less far ahead than those before it.
             (6, timeout(3)),
-            (9, Due::Nothing),
+            (9, ScheduledEvent::Nothing),
         ] {
             queue.push(at, due);
         }
         let all = std::iter::from_fn(|| queue.pop()).map(|(at, due)| match due {
-            Due::Timeout { op, .. } => (at, op.0),
+            ScheduledEvent::Timeout { op, .. } => (at, op.0),
             _ => (at, 0),
         });
         let expected = [(5, 1), (6, 3), (7, 0), (9, 2), (9, 0)];

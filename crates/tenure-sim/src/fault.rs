@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::clock::MS;
-use crate::lease_tampering::Hand;
-use crate::lifecycle::Act;
+use crate::lease_tampering::LeaseTampering;
+use crate::lifecycle::OperatorAction;
 
 /// How a store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,11 +95,11 @@ pub enum Fault {
     /// use it; `docs/protocol.md` says what it may break.
     ComesBack { target: Target },
     /// A hand on the session of this node, as it is at that moment, where the store keeps the time of sessions.
-    Hand { node: usize, hand: Hand },
+    Hand { node: usize, hand: LeaseTampering },
     /// An operator tells a node to take part, or not to.
     Mode { node: usize, mode: Mode },
     /// An operator does something else.
-    Operator(Act),
+    Operator(OperatorAction),
     /// The store is put back; later, with no process started meanwhile, an operator raises all generations.
     Restore {
         /// By how many changes.

@@ -9,7 +9,7 @@ use tenure_core::settings::{Settings, Timing};
 use crate::clients::Traffic;
 use crate::clock::{Clock, Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Outage, Target};
-use crate::lease_tampering::{self, Meddling};
+use crate::lease_tampering::{self, LeaseTamperingConfig};
 use crate::rng::Rng;
 use crate::run_config::{AppMix, Class, Family, NetMix, RunConfig, WatchMix, nanos};
 
@@ -93,7 +93,7 @@ pub(crate) fn draw(seed: u64, size: Option<(usize, u32)>) -> RunConfig {
         heal_at,
         revive: (0..nodes).map(|_| rng.permille(600)).collect(),
         end_at: 0,
-        meddling: Meddling::default(),
+        meddling: LeaseTamperingConfig::default(),
         manual: false,
         timing,
     };

@@ -7,18 +7,18 @@ use tenure_core::keys::Key;
 use tenure_core::machine::Event;
 use tenure_core::record::{Record, ShardRecord};
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::clients::Traffic;
 use crate::clock::{Clock, SEC};
-use crate::event_queue::{Due, Pid};
+use crate::event_queue::{Pid, ScheduledEvent};
 use crate::fault::{Cut, Fault, Mode, Target};
-use crate::lifecycle::Act;
-use crate::process::Directory;
+use crate::lifecycle::OperatorAction;
+use crate::process::DataDirectory;
 use crate::run_config::{AppMix, Family, NetMix, WatchMix};
 use crate::world::{KEYSPACE, World, named};
 
 impl World {
-    pub(crate) fn fault(&mut self, fault: Fault) -> Verdict {
+    pub(crate) fn fault(&mut self, fault: Fault) -> CheckResult {
         *self.coverage.faults.entry(fault.kind()).or_default() += 1;
         self.tell_world(|| format!("fault: {fault}"));
         match fault {
@@ -80,7 +80,7 @@ impl World {
             .rposition(|process| process.alive && process.node == node)
     }
 
-    fn hit(&mut self, pid: Pid, fault: Fault) -> Verdict {
+    fn hit(&mut self, pid: Pid, fault: Fault) -> CheckResult {
         let now = self.now;
         let process = &mut self.processes[pid];
         match fault {
@@ -91,7 +91,7 @@ impl World {
             Fault::Stop { .. } => {
                 self.queue.push(
                     now,
-                    Due::Tell {
+                    ScheduledEvent::Tell {
                         pid,
                         event: Box::new(Event::Stop),
                     },
@@ -119,12 +119,12 @@ impl World {
         let process = &mut self.processes[pid];
         let until = (self.now + span).max(process.paused_until.unwrap_or(0));
         process.paused_until = Some(until);
-        self.queue.push(until, Due::Resume(pid));
+        self.queue.push(until, ScheduledEvent::Resume(pid));
         self.tell(pid, || "is paused".to_owned());
     }
 
     /// Lets a stopped process run: first it finishes what it was about to do, then it handles what it missed.
-    pub(crate) fn resume(&mut self, pid: Pid) -> Verdict {
+    pub(crate) fn resume(&mut self, pid: Pid) -> CheckResult {
         let process = &mut self.processes[pid];
         let due = process.paused_until.is_some_and(|until| until <= self.now);
         if !process.alive || !due {
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Starts a process on the node's own machine, if none of its name is alive.
-    pub(crate) fn restart(&mut self, node: usize, dir: bool) -> Verdict {
+    pub(crate) fn restart(&mut self, node: usize, dir: bool) -> CheckResult {
         if self.newest(node).is_some() || self.raising {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl World {
         self.start(node, clock, dir)
     }
 
-    fn twin(&mut self, node: usize, copy: bool) -> Verdict {
+    fn twin(&mut self, node: usize, copy: bool) -> CheckResult {
         if self.raising {
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl World {
     }
 
     fn new_directory(&mut self, copied: Option<SessionId>) -> usize {
-        self.directories.push(Directory {
+        self.directories.push(DataDirectory {
             session: copied,
             genuine: copied.is_none(),
             holder: None,
@@ -198,7 +198,7 @@ impl World {
         self.directories.len() - 1
     }
 
-    fn delete(&mut self, target: Target) -> Verdict {
+    fn delete(&mut self, target: Target) -> CheckResult {
         let Some(key) = self.key_of(target) else {
             return Ok(());
         };
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    fn corrupt(&mut self, target: Target) -> Verdict {
+    fn corrupt(&mut self, target: Target) -> CheckResult {
         let Some(key) = self.key_of(target) else {
             return Ok(());
         };
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    fn comes_back(&mut self, target: Target) -> Verdict {
+    fn comes_back(&mut self, target: Target) -> CheckResult {
         let Some(key) = self.key_of(target) else {
             return Ok(());
         };
@@ -254,7 +254,7 @@ impl World {
     }
 
     /// From here on nothing goes wrong any more; what was broken for good is made good.
-    pub(crate) fn heal(&mut self) -> Verdict {
+    pub(crate) fn heal(&mut self) -> CheckResult {
         self.healed = true;
         self.tell_world(|| "healed".to_owned());
         self.net = NetMix::calm();
@@ -266,7 +266,7 @@ impl World {
         self.outage = None;
         self.clients.heal();
         for shard in self.named_shards() {
-            self.queue.push(self.now, Due::Create(shard));
+            self.queue.push(self.now, ScheduledEvent::Create(shard));
         }
         self.traffic = Traffic {
             every: self.traffic.every,
@@ -285,7 +285,7 @@ impl World {
             process.stop_after = None;
             process.watch.mute_until = 0;
             if !process.watch.up {
-                self.queue.push(self.now, Due::WatchAgain(pid));
+                self.queue.push(self.now, ScheduledEvent::WatchAgain(pid));
             }
             if process.paused_until.is_some() {
                 process.paused_until = Some(self.now);
@@ -299,23 +299,24 @@ impl World {
             }
         }
         self.activate()?;
-        self.operate(Act::Thaw)?;
+        self.operate(OperatorAction::Thaw)?;
         self.keep_going()?;
         if let Some(after) = self.plan.second_raise() {
-            self.queue.push(self.now + after, Due::Raise);
+            self.queue.push(self.now + after, ScheduledEvent::Raise);
         }
-        self.queue.push(self.now, Due::Look { again: true });
+        self.queue
+            .push(self.now, ScheduledEvent::Look { again: true });
         if !self.plan.class.is_local() {
             self.queue.push(
                 self.now + self.plan.heal_bound(),
-                Due::Look { again: false },
+                ScheduledEvent::Look { again: false },
             );
         }
         Ok(())
     }
 
     /// Sees to it that somebody is there who may be given shards, for every keyspace.
-    pub(crate) fn keep_going(&mut self) -> Verdict {
+    pub(crate) fn keep_going(&mut self) -> CheckResult {
         for keyspace in 0..=self.plan.others.len() {
             let nodes = 0..self.plan.nodes;
             let serves = |node: &usize| self.plan.serves(*node, keyspace);
@@ -328,7 +329,7 @@ impl World {
             }
             for node in nodes {
                 self.tell_mode(node, Mode::Active)?;
-                self.operate(Act::Cordon { node, yes: false })?;
+                self.operate(OperatorAction::Cordon { node, yes: false })?;
             }
         }
         Ok(())

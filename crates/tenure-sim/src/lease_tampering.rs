@@ -10,15 +10,15 @@ use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::keys::Key;
 use tenure_core::record::{Record, SessionRecord};
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::Fault;
 use crate::run_config::{Class, Family, RunConfig, nanos};
 use crate::world::{World, named};
 
-/// What a hand does to a node's session.
+/// Tampering with the lease or the record of a node's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hand {
+pub enum LeaseTampering {
     /// Revokes its lease. Where the plan says that no one is hurt, only a dead holder's.
     Revoke,
     /// Writes the record as it is, but without the lease.
@@ -33,7 +33,7 @@ pub enum Hand {
     TiedGarbage,
 }
 
-impl fmt::Display for Hand {
+impl fmt::Display for LeaseTampering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Revoke => "revoke",
@@ -46,9 +46,9 @@ impl fmt::Display for Hand {
     }
 }
 
-/// How leases are meddled with in a run.
+/// Configuration of the tampering with leases in a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Meddling {
+pub struct LeaseTamperingConfig {
     /// Leases of living holders are revoked: whoever does so vouches for their death, so P1 is not asked of such a run.
     pub revokes_living: bool,
     /// The store grants leases this many times longer than asked for; 0 and 1: not.
@@ -70,26 +70,30 @@ pub(crate) fn draw(plan: &mut RunConfig) {
         let at = rng.between(SEC, plan.heal_at - SEC);
         let node = rng.below(plan.nodes as u64) as usize;
         let hand = *rng.pick(&[
-            Hand::Revoke,
-            Hand::Revoke,
-            Hand::Copy,
-            Hand::Bare,
-            Hand::Mistake,
-            Hand::TiedMistake,
-            Hand::TiedGarbage,
+            LeaseTampering::Revoke,
+            LeaseTampering::Revoke,
+            LeaseTampering::Copy,
+            LeaseTampering::Bare,
+            LeaseTampering::Mistake,
+            LeaseTampering::TiedMistake,
+            LeaseTampering::TiedGarbage,
         ]);
         plan.faults.push((at, Fault::Hand { node, hand }));
         if rng.permille(300) {
             // Soon after comes what makes it worst.
             let ttl = nanos(plan.timing.ttl);
-            let hand = *rng.pick(&[Hand::Revoke, Hand::Copy, Hand::TiedGarbage]);
+            let hand = *rng.pick(&[
+                LeaseTampering::Revoke,
+                LeaseTampering::Copy,
+                LeaseTampering::TiedGarbage,
+            ]);
             let at = at + rng.skewed(MS, ttl);
             plan.faults.push((at, Fault::Hand { node, hand }));
         }
     }
 }
 
-impl Meddling {
+impl LeaseTamperingConfig {
     /// For how long a lease is granted.
     pub(crate) fn granted(&self, asked: Duration) -> Duration {
         crate::leases::granted(asked) * self.stretch.max(1)
@@ -104,7 +108,7 @@ impl Meddling {
 }
 
 impl World {
-    pub(crate) fn lay_hand_on(&mut self, node: usize, hand: Hand) -> Verdict {
+    pub(crate) fn lay_hand_on(&mut self, node: usize, hand: LeaseTampering) -> CheckResult {
         let name = Key::Node(named(NodeName::new(format!("n{node}"))));
         let session = match self.store.get(&name).map(|found| &found.record) {
             Some(Ok(Record::Node(record))) => record.session,
@@ -112,22 +116,22 @@ impl World {
         };
         let key = Key::Session(session);
         match hand {
-            Hand::Revoke if !self.may_revoke(session) => Ok(()),
-            Hand::Revoke => self.revoke(session),
-            Hand::Copy => self.overwrite_session(key, |_| ()),
-            Hand::Bare => self.overwrite_session(key, |record| {
+            LeaseTampering::Revoke if !self.may_revoke(session) => Ok(()),
+            LeaseTampering::Revoke => self.revoke(session),
+            LeaseTampering::Copy => self.overwrite_session(key, |_| ()),
+            LeaseTampering::Bare => self.overwrite_session(key, |record| {
                 record.leased = None;
                 record.ttl = Duration::from_millis(1);
             }),
-            Hand::Mistake | Hand::TiedMistake => {
+            LeaseTampering::Mistake | LeaseTampering::TiedMistake => {
                 let Some(other) = self.another_session(session) else {
                     return Ok(());
                 };
                 self.overwrite_session(key, |record| *record = other)?;
-                self.tie(session, hand == Hand::TiedMistake);
+                self.tie(session, hand == LeaseTampering::TiedMistake);
                 Ok(())
             }
-            Hand::TiedGarbage => {
+            LeaseTampering::TiedGarbage => {
                 if self.store.corrupt(key.clone()).is_some() {
                     self.changed(&key)?;
                     self.tie(session, true);
@@ -160,7 +164,11 @@ impl World {
             })
     }
 
-    fn overwrite_session(&mut self, key: Key, change: impl FnOnce(&mut SessionRecord)) -> Verdict {
+    fn overwrite_session(
+        &mut self,
+        key: Key,
+        change: impl FnOnce(&mut SessionRecord),
+    ) -> CheckResult {
         let Some(Ok(Record::Session(record))) = self.store.get(&key).map(|found| &found.record)
         else {
             return Ok(());

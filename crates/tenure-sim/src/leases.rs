@@ -9,9 +9,9 @@ use tenure_core::keys::Key;
 use tenure_core::machine::{LeaseState, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::clock::{Instant, MS};
-use crate::event_queue::Due;
+use crate::event_queue::ScheduledEvent;
 use crate::rng::Rng;
 use crate::run_config::{Class, Family, nanos};
 use crate::world::World;
@@ -100,7 +100,7 @@ impl World {
                 let kept = now;
                 leases.granted.insert(id, Granted { ttl, until, kept });
                 let late = leases.rng.below(LATE);
-                self.queue.push(until + late, Due::LeaseEnds(id));
+                self.queue.push(until + late, ScheduledEvent::LeaseEnds(id));
                 Reply::LeaseCreated(ttl)
             }
             Request::KeepAlive(session) => {
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// The store looks whether a lease has run out; if so, its keys go.
-    pub(crate) fn lease_ends(&mut self, id: LeaseId) -> Verdict {
+    pub(crate) fn lease_ends(&mut self, id: LeaseId) -> CheckResult {
         let Some(lease) = self.leases.granted.get(&id) else {
             return Ok(());
         };
@@ -146,7 +146,7 @@ impl World {
         }
         if until > self.now {
             let late = self.leases.rng.below(LATE);
-            self.queue.push(until + late, Due::LeaseEnds(id));
+            self.queue.push(until + late, ScheduledEvent::LeaseEnds(id));
             return Ok(());
         }
         self.end_lease(id)
@@ -159,7 +159,7 @@ impl World {
     }
 
     /// Somebody ends a lease before its time.
-    pub(crate) fn revoke(&mut self, session: SessionId) -> Verdict {
+    pub(crate) fn revoke(&mut self, session: SessionId) -> CheckResult {
         self.end_lease(LeaseId::of(session))
     }
 
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    fn end_lease(&mut self, id: LeaseId) -> Verdict {
+    fn end_lease(&mut self, id: LeaseId) -> CheckResult {
         self.leases.granted.remove(&id);
         let keys = self.leases.attached.iter().filter(|(_, l)| **l == id);
         for key in keys.map(|(key, _)| key.clone()).collect::<Vec<_>>() {

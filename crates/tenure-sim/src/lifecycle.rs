@@ -9,15 +9,15 @@ use tenure_core::keys::Key;
 use tenure_core::ownership::Transition;
 use tenure_core::record::{ClusterRecord, MovesPaused, NodeRecord, Record, ShardRecord};
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::clock::SEC;
 use crate::fault::Fault;
 use crate::run_config::{Class, RunConfig};
 use crate::world::{World, named};
 
-/// What an operator does besides telling modes. Nodes and shards are meant by number.
+/// Action of an operator besides setting modes. Nodes and shards are meant by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
+pub enum OperatorAction {
     /// Asks the session of a node to stop.
     Evict(usize),
     /// Cordons a node, or lifts that.
@@ -46,7 +46,7 @@ pub enum Act {
     Create(usize),
 }
 
-impl std::fmt::Display for Act {
+impl std::fmt::Display for OperatorAction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Evict(node) => write!(f, "stop n{node} by request"),
@@ -77,11 +77,11 @@ pub(crate) fn add(plan: &mut RunConfig) {
         let node = rng.below(plan.nodes as u64) as usize;
         let shard = rng.below(u64::from(plan.shards)) as usize;
         let act = match rng.below(8) {
-            0 => Act::Evict(node),
-            1 | 2 => Act::Freeze,
-            3 => Act::Thaw,
-            4 | 5 => Act::Wish { shard, node },
-            _ => Act::Rebalance,
+            0 => OperatorAction::Evict(node),
+            1 | 2 => OperatorAction::Freeze,
+            3 => OperatorAction::Thaw,
+            4 | 5 => OperatorAction::Wish { shard, node },
+            _ => OperatorAction::Rebalance,
         };
         plan.faults.push((at, Fault::Operator(act)));
     }
@@ -98,10 +98,11 @@ pub(crate) fn add_deletions(plan: &mut RunConfig) {
     for _ in 0..rng.between(0, 6) {
         let shard = *rng.pick(&named);
         let at = rng.between(5 * SEC, plan.heal_at - SEC);
-        plan.faults.push((at, Fault::Operator(Act::Doom(shard))));
+        plan.faults
+            .push((at, Fault::Operator(OperatorAction::Doom(shard))));
         if rng.permille(700) {
             let again = at + rng.skewed(0, 10 * SEC);
-            let create = Fault::Operator(Act::Create(shard));
+            let create = Fault::Operator(OperatorAction::Create(shard));
             plan.faults.push((again.min(plan.heal_at - SEC), create));
         }
     }
@@ -110,30 +111,36 @@ pub(crate) fn add_deletions(plan: &mut RunConfig) {
 
 impl World {
     /// Does what an operator does, if the records that it is about are there.
-    pub(crate) fn operate(&mut self, act: Act) -> Verdict {
-        if let Act::Create(shard) = act {
+    pub(crate) fn operate(&mut self, act: OperatorAction) -> CheckResult {
+        if let OperatorAction::Create(shard) = act {
             return self.create(shard);
         }
         if self.is_away() {
             return Ok(());
         }
         let key = match act {
-            Act::Evict(node) | Act::Cordon { node, .. } => self.node_key(node),
-            Act::Freeze | Act::Thaw => Key::Cluster,
-            Act::Wish { shard, .. } | Act::Doom(shard) | Act::Create(shard) => {
-                self.shards[shard].clone()
+            OperatorAction::Evict(node) | OperatorAction::Cordon { node, .. } => {
+                self.node_key(node)
             }
-            Act::Rebalance => self.first_keyspace(),
+            OperatorAction::Freeze | OperatorAction::Thaw => Key::Cluster,
+            OperatorAction::Wish { shard, .. }
+            | OperatorAction::Doom(shard)
+            | OperatorAction::Create(shard) => self.shards[shard].clone(),
+            OperatorAction::Rebalance => self.first_keyspace(),
         };
         let nonce = self.operators_nonce();
         let found = self.store.get(&key).and_then(|f| f.record.clone().ok());
         let new = match (found, act) {
-            (Some(Record::Node(old)), Act::Evict(_)) => Record::Node(Arc::new(NodeRecord {
-                head: old.head.next(nonce),
-                stop_session: Some(old.session),
-                ..NodeRecord::clone(&old)
-            })),
-            (Some(Record::Node(old)), Act::Cordon { yes, .. }) if old.cordoned != yes => {
+            (Some(Record::Node(old)), OperatorAction::Evict(_)) => {
+                Record::Node(Arc::new(NodeRecord {
+                    head: old.head.next(nonce),
+                    stop_session: Some(old.session),
+                    ..NodeRecord::clone(&old)
+                }))
+            }
+            (Some(Record::Node(old)), OperatorAction::Cordon { yes, .. })
+                if old.cordoned != yes =>
+            {
                 self.coverage.cordoned += u64::from(yes);
                 Record::Node(Arc::new(NodeRecord {
                     head: old.head.next(nonce),
@@ -141,10 +148,10 @@ impl World {
                     ..NodeRecord::clone(&old)
                 }))
             }
-            (Some(Record::Cluster(old)), Act::Freeze | Act::Thaw) => {
+            (Some(Record::Cluster(old)), OperatorAction::Freeze | OperatorAction::Thaw) => {
                 Record::Cluster(Arc::new(ClusterRecord {
                     head: old.head.next(nonce),
-                    moves_paused: (act == Act::Freeze).then(|| MovesPaused {
+                    moves_paused: (act == OperatorAction::Freeze).then(|| MovesPaused {
                         reason: "a while".to_owned(),
                         rev: old.head.rev + 1,
                         lasts: self.plan.pause_lasts,
@@ -152,14 +159,14 @@ impl World {
                     ..ClusterRecord::clone(&old)
                 }))
             }
-            (Some(Record::Shard(old)), Act::Wish { node, .. }) => {
+            (Some(Record::Shard(old)), OperatorAction::Wish { node, .. }) => {
                 Record::Shard(Arc::new(ShardRecord {
                     head: old.head.next(nonce),
                     move_request: Some(named(NodeName::new(self.plan.name(node)))),
                     ..ShardRecord::clone(&old)
                 }))
             }
-            (Some(Record::Shard(old)), Act::Doom(_)) => {
+            (Some(Record::Shard(old)), OperatorAction::Doom(_)) => {
                 match self.operators(&old, Transition::MarkForDeletion) {
                     Some(new) => {
                         self.coverage.doomed += 1;
@@ -168,7 +175,7 @@ impl World {
                     None => return Ok(()),
                 }
             }
-            (Some(Record::Keyspace(old)), Act::Rebalance) => {
+            (Some(Record::Keyspace(old)), OperatorAction::Rebalance) => {
                 let mut new = (*old).clone();
                 (new.head, new.rebalance) = (old.head.next(nonce), true);
                 Record::Keyspace(Arc::new(new))

@@ -8,7 +8,7 @@ use tenure_core::record::AssignedBy;
 
 use crate::clock::SEC;
 use crate::fault::Fault;
-use crate::lifecycle::Act;
+use crate::lifecycle::OperatorAction;
 use crate::rng::Rng;
 use crate::run_config::{Class, Other, RunConfig, nanos};
 
@@ -98,7 +98,7 @@ fn add_planners(plan: &mut RunConfig, rng: &mut Rng) {
 
 /// Adds cordons: anywhere where anything may happen, and elsewhere such that each keyspace keeps the nodes that it needs.
 fn add_cordons(plan: &mut RunConfig, rng: &mut Rng) {
-    let cordon = |node, yes| Fault::Operator(Act::Cordon { node, yes });
+    let cordon = |node, yes| Fault::Operator(OperatorAction::Cordon { node, yes });
     if matches!(plan.class, Class::Chaos | Class::Beyond) {
         for _ in 0..rng.between(1, 5) {
             let at = rng.between(2 * SEC, plan.heal_at - SEC);

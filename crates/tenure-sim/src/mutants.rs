@@ -7,13 +7,13 @@ use tenure_core::record::{AssignedBy, PlanningSettings};
 use tenure_core::rules::{Mutant, Rules};
 
 use crate::clock::SEC;
+use crate::event_log::EventLog;
 use crate::fault::{Cut, Fault, Outage, Target};
 use crate::generate_traffic;
-use crate::lease_tampering::Hand;
+use crate::lease_tampering::LeaseTampering;
 use crate::run::run_plan;
 use crate::run_config::{Class, Family, RunConfig, nanos};
-use crate::trace::Trace;
-use crate::world::Under;
+use crate::world::ProtocolVariant;
 
 /// Within how many seeds each must be seen.
 pub const SEEDS: u64 = 500;
@@ -51,14 +51,14 @@ pub struct MutantResults {
 
 /// Runs a mutant until a checker sees it, for at most so many seeds.
 pub fn hunt_one(mutant: Mutant, most: u64) -> MutantResult {
-    let under = Under {
+    let under = ProtocolVariant {
         rules: Rules::broken(mutant),
         copied_lock_is_proof: mutant == Mutant::CopiedLockIsProof,
         retries_answers: mutant == Mutant::AnswerRetried,
     };
     if let Some(plan) = kept(mutant) {
         let kept = plan.seed;
-        if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
+        if let Some(violation) = run_plan(plan, under, EventLog::Off).violation {
             return MutantResult {
                 name: format!("{mutant:?}"),
                 killed: true,
@@ -104,10 +104,10 @@ pub fn hunt_one(mutant: Mutant, most: u64) -> MutantResult {
             _ => {}
         }
         let fair = plan.clone();
-        if let Some(violation) = run_plan(plan, under, Trace::Off).violation {
+        if let Some(violation) = run_plan(plan, under, EventLog::Off).violation {
             // A run that asks too much of sound rules shows nothing.
             if shaped
-                && run_plan(fair, Under::default(), Trace::Off)
+                && run_plan(fair, ProtocolVariant::default(), EventLog::Off)
                     .violation
                     .is_some()
             {
@@ -231,7 +231,7 @@ fn edited_copies(plan: &mut RunConfig) {
         let at = rng.between(5 * SEC, plan.heal_at - SEC);
         let node = rng.below(plan.nodes as u64) as usize;
         let soon = at + rng.between(ttl / 12, ttl / 2);
-        let (copy, bare) = (Hand::Copy, Hand::Bare);
+        let (copy, bare) = (LeaseTampering::Copy, LeaseTampering::Bare);
         add(
             plan,
             [

@@ -6,9 +6,9 @@ use tenure_core::keys::Key;
 use tenure_core::machine::{Event, Found, OpId, Reply, Request, StoreFailure};
 use tenure_core::record::Record;
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::clock::Instant;
-use crate::event_queue::{Due, Pid};
+use crate::event_queue::{Pid, ScheduledEvent};
 use crate::fault::Outage;
 use crate::run_config::{Family, nanos};
 use crate::world::World;
@@ -26,7 +26,7 @@ impl World {
         process.lists += u64::from(matches!(request, Request::List));
         let patience = nanos(self.plan.timing.request_timeout);
         self.queue
-            .push(self.now + patience, Due::Timeout { pid, op });
+            .push(self.now + patience, ScheduledEvent::Timeout { pid, op });
         if process.cut_requests_until > self.now || self.net_rng.permille(self.net.lose_request) {
             return;
         }
@@ -36,19 +36,23 @@ impl World {
         if self.net_rng.permille(self.net.duplicate) {
             let after = self.net_rng.skewed(0, self.net.late_max);
             let request = request.clone();
-            self.queue
-                .push(self.now + after, Due::Arrive { pid, op, request });
+            self.queue.push(
+                self.now + after,
+                ScheduledEvent::Arrive { pid, op, request },
+            );
         }
         let mut after = self.delay(pid);
         if self.net_rng.permille(self.net.late) {
             after += self.net_rng.skewed(0, self.net.late_max);
         }
-        self.queue
-            .push(self.now + after, Due::Arrive { pid, op, request });
+        self.queue.push(
+            self.now + after,
+            ScheduledEvent::Arrive { pid, op, request },
+        );
     }
 
     /// A request is at the store: it takes effect now, unless the store is away.
-    pub(crate) fn arrive(&mut self, pid: Pid, op: OpId, request: Request) -> Verdict {
+    pub(crate) fn arrive(&mut self, pid: Pid, op: OpId, request: Request) -> CheckResult {
         match self.outage {
             Some((Outage::Refuse, until)) if until > self.now => {
                 self.reply(pid, op, refused());
@@ -56,7 +60,8 @@ impl World {
             }
             Some((Outage::Hang, until)) if until > self.now => {
                 let at = until + self.delay(pid);
-                self.queue.push(at, Due::Arrive { pid, op, request });
+                self.queue
+                    .push(at, ScheduledEvent::Arrive { pid, op, request });
                 return Ok(());
             }
             Some((Outage::Forget, until)) if until > self.now => return Ok(()),
@@ -86,7 +91,7 @@ impl World {
     }
 
     /// A key of the store has a new value: the checkers see it, and the watches tell of it.
-    pub(crate) fn changed(&mut self, key: &Key) -> Verdict {
+    pub(crate) fn changed(&mut self, key: &Key) -> CheckResult {
         let found = self.store.newest(key).cloned();
         let record = found.as_ref().and_then(|found| found.record.as_ref().ok());
         self.leases.written(key, record);
@@ -100,7 +105,7 @@ impl World {
                 if process.alive && process.watch.up && !process.watch.under_way {
                     process.watch.under_way = true;
                     let at = self.now + self.told_after(pid);
-                    self.queue.push(at, Due::Watch(pid));
+                    self.queue.push(at, ScheduledEvent::Watch(pid));
                 }
             }
         }
@@ -155,10 +160,11 @@ impl World {
             return;
         }
         let at = self.now + self.delay(pid);
-        self.queue.push(at, Due::Reply { pid, op, reply });
+        self.queue
+            .push(at, ScheduledEvent::Reply { pid, op, reply });
     }
 
-    pub(crate) fn answered(&mut self, pid: Pid, op: OpId, reply: Reply) -> Verdict {
+    pub(crate) fn answered(&mut self, pid: Pid, op: OpId, reply: Reply) -> CheckResult {
         let pending = &mut self.processes[pid].pending;
         let Some(n) = pending.iter().position(|(waiting, _)| *waiting == op) else {
             return Ok(());
@@ -167,7 +173,7 @@ impl World {
         self.step(pid, Event::Reply { op, reply })
     }
 
-    pub(crate) fn timed_out(&mut self, pid: Pid, op: OpId) -> Verdict {
+    pub(crate) fn timed_out(&mut self, pid: Pid, op: OpId) -> CheckResult {
         let pending = &mut self.processes[pid].pending;
         let Some(n) = pending.iter().position(|(waiting, _)| *waiting == op) else {
             return Ok(());
@@ -189,7 +195,7 @@ impl World {
     }
 
     /// A delivery of the watch: everything since the last one, with what watches do to it.
-    pub(crate) fn watch_tells(&mut self, pid: Pid) -> Verdict {
+    pub(crate) fn watch_tells(&mut self, pid: Pid) -> CheckResult {
         let process = &mut self.processes[pid];
         process.watch.under_way = false;
         if !process.watch.up {
@@ -198,7 +204,7 @@ impl World {
         if process.cut_replies_until > self.now {
             process.watch.under_way = true;
             let at = process.cut_replies_until + self.told_after(pid);
-            self.queue.push(at, Due::Watch(pid));
+            self.queue.push(at, ScheduledEvent::Watch(pid));
             return Ok(());
         }
         if self.watch_rng.permille(self.watch.breaks) {
@@ -216,7 +222,7 @@ impl World {
             });
         if late > self.now {
             process.watch.under_way = true;
-            self.queue.push(late, Due::Watch(pid));
+            self.queue.push(late, ScheduledEvent::Watch(pid));
             return Ok(());
         }
         let (mut from, upto) = (process.watch.told, self.store.history.len());
@@ -244,11 +250,12 @@ impl World {
         let process = &mut self.processes[pid];
         if process.watch.up {
             process.watch.up = false;
-            self.queue.push(self.now + span, Due::WatchAgain(pid));
+            self.queue
+                .push(self.now + span, ScheduledEvent::WatchAgain(pid));
         }
     }
 
-    pub(crate) fn watch_again(&mut self, pid: Pid) -> Verdict {
+    pub(crate) fn watch_again(&mut self, pid: Pid) -> CheckResult {
         let process = &mut self.processes[pid];
         if process.watch.up {
             return Ok(());
@@ -258,7 +265,7 @@ impl World {
             .max(process.cut_replies_until)
             .max(process.cut_requests_until);
         if until > self.now {
-            self.queue.push(until, Due::WatchAgain(pid));
+            self.queue.push(until, ScheduledEvent::WatchAgain(pid));
             return Ok(());
         }
         process.watch.up = true;
@@ -267,8 +274,9 @@ impl World {
     }
 
     /// A poller asks for what has changed, and tells the newest value of each key.
-    pub(crate) fn poll(&mut self, pid: Pid) -> Verdict {
-        self.queue.push(self.now + self.watch.poll, Due::Poll(pid));
+    pub(crate) fn poll(&mut self, pid: Pid) -> CheckResult {
+        self.queue
+            .push(self.now + self.watch.poll, ScheduledEvent::Poll(pid));
         let process = &mut self.processes[pid];
         let away = self.outage.is_some_and(|(_, until)| until > self.now);
         let cut = process

@@ -9,9 +9,9 @@ use tenure_core::record::{
     ClusterRecord, Head, KeyspaceRecord, NodeMode, NodeRecord, Ownership, Record, ShardRecord,
 };
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::clock::MS;
-use crate::event_queue::Due;
+use crate::event_queue::ScheduledEvent;
 use crate::fault::Mode;
 use crate::world::{World, named};
 
@@ -20,7 +20,7 @@ const AGAIN: u64 = 500 * MS;
 
 impl World {
     /// Creates a named shard, as soon as its keyspace is there.
-    pub(crate) fn create(&mut self, shard: usize) -> Verdict {
+    pub(crate) fn create(&mut self, shard: usize) -> CheckResult {
         let key = self.shards[shard].clone();
         let Key::Shard(id) = &key else { return Ok(()) };
         let there = match self.store.get(&key).map(|found| &found.record) {
@@ -32,7 +32,8 @@ impl World {
             return self.create_again(shard, key, &there);
         }
         let Some(keyspace) = self.keyspace(&id.keyspace).filter(|_| !self.is_away()) else {
-            self.queue.push(self.now + AGAIN, Due::Create(shard));
+            self.queue
+                .push(self.now + AGAIN, ScheduledEvent::Create(shard));
             return Ok(());
         };
         let record = ShardRecord::new(Head::first(self.operators_nonce()), keyspace.generation);
@@ -40,7 +41,7 @@ impl World {
     }
 
     /// Creates a named shard that was deleted, or that is about to be.
-    fn create_again(&mut self, shard: usize, key: Key, there: &ShardRecord) -> Verdict {
+    fn create_again(&mut self, shard: usize, key: Key, there: &ShardRecord) -> CheckResult {
         let deleted = there.ownership == Ownership::Deleted;
         if !deleted && !there.deleting {
             return Ok(());
@@ -51,7 +52,8 @@ impl World {
                 self.write(key, Record::Shard(Arc::new(again)))
             }
             _ => {
-                self.queue.push(self.now + AGAIN, Due::Create(shard));
+                self.queue
+                    .push(self.now + AGAIN, ScheduledEvent::Create(shard));
                 Ok(())
             }
         }
@@ -68,7 +70,7 @@ impl World {
     }
 
     /// Tells a node to take part or not to, if its record is there.
-    pub(crate) fn tell_mode(&mut self, node: usize, mode: Mode) -> Verdict {
+    pub(crate) fn tell_mode(&mut self, node: usize, mode: Mode) -> CheckResult {
         let key = self.node_key(node);
         let Some(record) = self.node_record(node).filter(|_| !self.is_away()) else {
             return Ok(());
@@ -91,7 +93,7 @@ impl World {
     }
 
     /// Lets some nodes take part again, when faults are over.
-    pub(crate) fn activate(&mut self) -> Verdict {
+    pub(crate) fn activate(&mut self) -> CheckResult {
         for node in 0..self.plan.nodes {
             if self.plan.revive[node] {
                 self.tell_mode(node, Mode::Active)?;
@@ -114,7 +116,7 @@ impl World {
         wait: u64,
         exchanged: bool,
         running: bool,
-    ) -> Verdict {
+    ) -> CheckResult {
         let names: Vec<Key> = self
             .keyspaces
             .keys()
@@ -159,7 +161,7 @@ impl World {
             self.epochs.unfenced();
         }
         self.raising = true;
-        self.queue.push(self.now + wait, Due::Raise);
+        self.queue.push(self.now + wait, ScheduledEvent::Raise);
         Ok(())
     }
 
@@ -170,11 +172,11 @@ impl World {
     }
 
     /// Raises all generations above all that were ever used, and accepts the store.
-    pub(crate) fn raise(&mut self) -> Verdict {
+    pub(crate) fn raise(&mut self) -> CheckResult {
         let cluster = match self.store.get(&Key::Cluster).map(|found| &found.record) {
             Some(Ok(Record::Cluster(record))) if !self.is_away() => ClusterRecord::clone(record),
             _ => {
-                self.queue.push(self.now + AGAIN, Due::Raise);
+                self.queue.push(self.now + AGAIN, ScheduledEvent::Raise);
                 return Ok(());
             }
         };
@@ -215,7 +217,8 @@ impl World {
             self.restart(node, true)?;
         }
         for shard in self.named_shards() {
-            self.queue.push(self.now + AGAIN, Due::Create(shard));
+            self.queue
+                .push(self.now + AGAIN, ScheduledEvent::Create(shard));
         }
         Ok(())
     }
@@ -258,7 +261,7 @@ impl World {
         self.outage.is_some_and(|(_, until)| until > self.now)
     }
 
-    pub(crate) fn write(&mut self, key: Key, record: Record) -> Verdict {
+    pub(crate) fn write(&mut self, key: Key, record: Record) -> CheckResult {
         self.store.overwrite(key.clone(), record);
         self.changed(&key)
     }

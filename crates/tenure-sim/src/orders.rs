@@ -17,10 +17,10 @@ use tenure_core::settings::Settings;
 use crate::check::Violation;
 use crate::clients::Traffic;
 use crate::clock::{MS, SEC};
+use crate::event_log::EventLog;
 use crate::generate::checked;
 use crate::run_config::{RunConfig, nanos};
-use crate::trace::Trace;
-use crate::world::{Under, World};
+use crate::world::{ProtocolVariant, World};
 
 /// An order in which a shard changes hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -95,7 +95,7 @@ fn figures(arm: MoveOrder, load: Duration) -> Result<MoveOrderResults, Violation
     for seed in 1..=RUNS {
         let plan = plan(arm, load, seed);
         let (from, end) = (plan.starts[1], plan.end_at);
-        let mut world = World::new(plan, Under::default(), Trace::Off);
+        let mut world = World::new(plan, ProtocolVariant::default(), EventLog::Off);
         world.requests.listen_from(from);
         world.run_until(end)?;
         let heard = world.requests.holds();

@@ -5,21 +5,21 @@ use tenure_core::keys::Key;
 use tenure_core::reason::Reason;
 use tenure_core::record::{MovePhase, Ownership, Record, ShardRecord};
 
-use crate::event_queue::Due;
+use crate::event_queue::ScheduledEvent;
 use crate::fault::{Cut, Fault};
 use crate::run_config::nanos;
 use crate::world::World;
 
-/// Where in a move it strikes.
+/// Phase of a move in which a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum At {
+pub enum FaultPhase {
     /// When a move enters this phase.
     Phase(MovePhase),
     /// When its target has taken the shard.
     Taken,
 }
 
-/// Whom it strikes.
+/// Victim of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Victim {
     /// Who owns the shard.
@@ -32,9 +32,9 @@ pub enum Victim {
     Router,
 }
 
-/// How it strikes.
+/// Effect of a fault on its victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Blow {
+pub enum FaultEffect {
     /// It dies.
     Kill,
     /// It dies, and starts again at once with its data directory.
@@ -47,15 +47,15 @@ pub enum Blow {
     Stop,
 }
 
-/// A fault that waits.
+/// Fault that waits for a phase of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ambush {
+pub struct PhaseFault {
     /// Where.
-    pub at: At,
+    pub at: FaultPhase,
     /// Whom.
     pub victim: Victim,
     /// How.
-    pub blow: Blow,
+    pub blow: FaultEffect,
     /// How many times.
     pub times: u32,
 }
@@ -72,13 +72,13 @@ impl World {
             .is_some_and(|p| p.reason == Reason::Taken && p.epoch == record.epoch);
         let moving = record.ownership.moving();
         let (owner, target): (NodeName, NodeName) = match (ambush.at, moving, &record.ownership) {
-            (At::Phase(phase), Some((mv, now)), _) if phase == now => {
+            (FaultPhase::Phase(phase), Some((mv, now)), _) if phase == now => {
                 let Some(owner) = record.owner() else {
                     return;
                 };
                 (owner.node.clone(), mv.to.node.clone())
             }
-            (At::Taken, None, Ownership::Owned { by, serving: true }) if taken => {
+            (FaultPhase::Taken, None, Ownership::Owned { by, serving: true }) if taken => {
                 let from = record.history.last().and_then(|p| p.from.clone());
                 (from.unwrap_or_else(|| by.node.clone()), by.node.clone())
             }
@@ -102,21 +102,21 @@ impl World {
         self.coverage.ambushes += 1;
         let percent = nanos(self.plan.timing.ttl) / 100;
         let faults = match ambush.blow {
-            Blow::Kill => vec![Fault::Kill { node }],
-            Blow::Restart => vec![Fault::Kill { node }, Fault::Restart { node, dir: true }],
-            Blow::Pause(span) => {
+            FaultEffect::Kill => vec![Fault::Kill { node }],
+            FaultEffect::Restart => vec![Fault::Kill { node }, Fault::Restart { node, dir: true }],
+            FaultEffect::Pause(span) => {
                 let span = span * percent;
                 vec![Fault::Pause { node, span }]
             }
-            Blow::Cut(span) => vec![Fault::Cut {
+            FaultEffect::Cut(span) => vec![Fault::Cut {
                 node,
                 how: Cut::Both,
                 span: span * percent,
             }],
-            Blow::Stop => vec![Fault::Stop { node }],
+            FaultEffect::Stop => vec![Fault::Stop { node }],
         };
         for fault in faults {
-            self.queue.push(self.now, Due::Strike(fault));
+            self.queue.push(self.now, ScheduledEvent::Strike(fault));
         }
     }
 

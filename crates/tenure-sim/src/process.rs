@@ -10,7 +10,7 @@ use tenure_core::time::Time;
 
 use crate::clients::Req;
 use crate::clock::{Clock, Instant, SEC};
-use crate::event_queue::Due;
+use crate::event_queue::ScheduledEvent;
 use crate::router::RouterProcess;
 
 /// How far the application is with a shard.
@@ -84,7 +84,7 @@ pub(crate) struct Process {
     /// When it last ran again after having been stopped.
     pub(crate) resumed_at: Instant,
     /// What came while it was stopped.
-    pub(crate) missed: Vec<Due>,
+    pub(crate) missed: Vec<ScheduledEvent>,
     /// What it was about to do when it was stopped.
     pub(crate) midway: VecDeque<Action>,
     /// Stop it after this many actions, for this long.
@@ -176,9 +176,9 @@ impl Process {
     }
 }
 
-/// A data directory: what it remembers, and whether its file is the one that was locked when it did.
+/// Data directory of a node: what it remembers, and whether its file is the one that was locked when it did.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Directory {
+pub(crate) struct DataDirectory {
     pub(crate) session: Option<SessionId>,
     /// False for a copy: its device, inode or boot id is not the one that it names.
     pub(crate) genuine: bool,

@@ -12,16 +12,16 @@ use tenure_core::keys::Key;
 use tenure_core::machine::{Event as NodeEvent, Reply};
 use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
 use tenure_core::router::{
-    Action, Event, HoldLimits, Reachability, RecordVersion, RequestRefusal, RouterMachine,
-    ShardObservation, Verdict as Follows,
+    Action, Event, HoldLimits, OwnerSessionState, RecordVersion, RefusalDecision, RequestRefusal,
+    RouterMachine, ShardObservation,
 };
 use tenure_core::rules::Rules;
 
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::check::requests::Failure;
 use crate::clients::{Req, Stage};
 use crate::clock::Instant;
-use crate::event_queue::{Due, Pid};
+use crate::event_queue::{Pid, ScheduledEvent};
 use crate::run_config::nanos;
 use crate::world::World;
 
@@ -195,7 +195,7 @@ impl World {
     }
 
     /// Gives a router the state of these sessions in the view of its node machine.
-    pub(crate) fn sessions_seen(&mut self, pid: Pid, sessions: &[SessionId]) -> Verdict {
+    pub(crate) fn sessions_seen(&mut self, pid: Pid, sessions: &[SessionId]) -> CheckResult {
         let process = &mut self.processes[pid];
         let now = process.clock.at(self.now);
         let view = process.machine.view();
@@ -203,7 +203,7 @@ impl World {
             return Ok(());
         };
         for session in sessions {
-            if let Some(reach) = Reachability::of(view, *session) {
+            if let Some(reach) = OwnerSessionState::of(view, *session) {
                 desk.keeper.session(now, *session, reach);
             }
         }
@@ -217,7 +217,7 @@ impl World {
         shard: usize,
         id: &ShardId,
         sight: ShardObservation,
-    ) -> Verdict {
+    ) -> CheckResult {
         let now = self.processes[pid].clock.at(self.now);
         let Some(desk) = self.desk(pid) else {
             return Ok(());
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// Has the transport do what the machine says, until it says nothing more.
-    fn carry_on(&mut self, pid: Pid) -> Verdict {
+    fn carry_on(&mut self, pid: Pid) -> CheckResult {
         let now = self.processes[pid].clock.at(self.now);
         loop {
             let Some(desk) = self.desk(pid) else {
@@ -301,7 +301,7 @@ impl World {
     }
 
     /// A client's request arrives at a router.
-    pub(crate) fn arrives(&mut self, pid: Pid, req: Req) -> Verdict {
+    pub(crate) fn arrives(&mut self, pid: Pid, req: Req) -> CheckResult {
         let (shard, key) = (self.clients.of(req).shard, self.clients.of(req).key);
         let Some(desk) = self.desk(pid) else {
             return Ok(());
@@ -320,7 +320,7 @@ impl World {
     }
 
     /// A request goes to its place in its line.
-    fn waits(&mut self, pid: Pid, req: Req) -> Verdict {
+    fn waits(&mut self, pid: Pid, req: Req) -> CheckResult {
         let request = self.clients.of(req);
         let (shard, key, ticket) = (request.shard, request.key, request.ticket);
         let bytes = request.bytes;
@@ -343,7 +343,8 @@ impl World {
         request.stage = Stage::Waiting(now);
         if request.deadline.is_none() {
             request.deadline = Some(now + age);
-            self.queue.push(now + age, Due::HeldTooLong { pid, req });
+            self.queue
+                .push(now + age, ScheduledEvent::HeldTooLong { pid, req });
         }
         self.coverage.held += 1;
         self.requests.waits(req);
@@ -351,7 +352,7 @@ impl World {
     }
 
     /// A request that has waited goes.
-    fn goes(&mut self, pid: Pid, req: Req, trial: bool) -> Verdict {
+    fn goes(&mut self, pid: Pid, req: Req, trial: bool) -> CheckResult {
         let now = self.now;
         let request = self.clients.of_mut(req);
         let Stage::Waiting(since) = request.stage else {
@@ -368,7 +369,7 @@ impl World {
     }
 
     /// A request goes to whoever owns its shard by what the router knows.
-    fn send_on(&mut self, pid: Pid, req: Req) -> Verdict {
+    fn send_on(&mut self, pid: Pid, req: Req) -> CheckResult {
         let shard = self.clients.of(req).shard;
         let Some(desk) = self.desk(pid) else {
             return Ok(());
@@ -385,7 +386,7 @@ impl World {
     }
 
     /// A request was held for as long as may be.
-    pub(crate) fn held_too_long(&mut self, pid: Pid, req: Req) -> Verdict {
+    pub(crate) fn held_too_long(&mut self, pid: Pid, req: Req) -> CheckResult {
         let request = self.clients.of(req);
         let Stage::Waiting(_) = request.stage else {
             return Ok(());
@@ -412,7 +413,7 @@ impl World {
         req: Req,
         owner: Option<SessionId>,
         mark: RecordVersion,
-    ) -> Verdict {
+    ) -> CheckResult {
         let now = self.processes[pid].clock.at(self.now);
         let request = self.clients.of_mut(req);
         request.trial = false;
@@ -427,19 +428,19 @@ impl World {
             return Ok(());
         };
         match desk.keeper.refused(now, shard, &turned_away) {
-            Follows::Follow(session) => {
+            RefusalDecision::Follow(session) => {
                 self.clients.of_mut(req).followed = true;
                 self.coverage.followed += 1;
                 self.requests.followed(self.now, req)?;
                 self.travel(pid, req, session, mark);
             }
-            Follows::Wait => self.waits(pid, req)?,
+            RefusalDecision::Wait => self.waits(pid, req)?,
         }
         self.carry_on(pid)
     }
 
     /// Ends a request, answered or failed: others of its key may go.
-    pub(crate) fn is_over(&mut self, pid: Pid, req: Req, answered: bool) -> Verdict {
+    pub(crate) fn is_over(&mut self, pid: Pid, req: Req, answered: bool) -> CheckResult {
         let request = self.clients.of_mut(req);
         let (shard, key, ticket) = (request.shard, request.key, request.ticket);
         let stage = std::mem::replace(&mut request.stage, Stage::Over);
@@ -486,7 +487,8 @@ impl World {
         if desk.stopping == Some(false) && desk.is_idle() {
             desk.stopping = Some(true);
             let event = Box::new(NodeEvent::Stop);
-            self.queue.push(self.now, Due::Tell { pid, event });
+            self.queue
+                .push(self.now, ScheduledEvent::Tell { pid, event });
         }
     }
 
@@ -502,11 +504,11 @@ impl World {
         let at = clock.when(wake).max(now + 1);
         if at < desk.tick_at {
             desk.tick_at = at;
-            self.queue.push(at, Due::RouterTick(pid));
+            self.queue.push(at, ScheduledEvent::RouterTick(pid));
         }
     }
 
-    pub(crate) fn router_tick(&mut self, pid: Pid) -> Verdict {
+    pub(crate) fn router_tick(&mut self, pid: Pid) -> CheckResult {
         let now = self.processes[pid].clock.at(self.now);
         let Some(desk) = self.desk(pid) else {
             return Ok(());

@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::check::Violation;
 use crate::clock::SEC;
 use crate::coverage::Coverage;
+use crate::event_log::EventLog;
 use crate::run_config::{Mask, RunConfig};
-use crate::trace::Trace;
-use crate::world::{self, Outcome, Under};
+use crate::world::{self, Outcome, ProtocolVariant};
 
 /// How many seeds a thread takes at a time.
 const CHUNK: u64 = 8;
@@ -26,7 +26,7 @@ pub struct RunOptions {
     /// How many threads to use; `None`: one for each core.
     pub threads: Option<usize>,
     /// How the machines under test behave.
-    pub under: Under,
+    pub under: ProtocolVariant,
     /// Whether to stop at the first failure.
     pub stop_at_first: bool,
     /// Nodes and shards of every run; `None`: drawn from the seed.
@@ -64,12 +64,12 @@ pub struct RunSummary {
 }
 
 /// Runs one seed without its story.
-pub fn run_seed(seed: u64, under: Under) -> Outcome {
-    run_plan(RunConfig::draw(seed), under, Trace::Off)
+pub fn run_seed(seed: u64, under: ProtocolVariant) -> Outcome {
+    run_plan(RunConfig::draw(seed), under, EventLog::Off)
 }
 
 /// Runs a plan. A machine that panics has broken its contract.
-pub fn run_plan(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
+pub fn run_plan(plan: RunConfig, under: ProtocolVariant, trace: EventLog) -> Outcome {
     let outcome = catch_unwind(AssertUnwindSafe(|| world::run(plan, under, trace)));
     outcome.unwrap_or_else(|panic| {
         let said = panic
@@ -80,7 +80,7 @@ pub fn run_plan(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
         Outcome {
             violation: Some(Violation::new("contract", 0, format!("panic: {said}"))),
             coverage: Coverage::default(),
-            trace: Trace::Off,
+            trace: EventLog::Off,
         }
     })
 }
@@ -113,7 +113,7 @@ pub fn run_seeds(
                     Some((nodes, shards)) => RunConfig::sized(seed, nodes, shards),
                     None => RunConfig::draw(seed),
                 };
-                let outcome = run_plan(plan, options.under, Trace::Off);
+                let outcome = run_plan(plan, options.under, EventLog::Off);
                 coverage.add(&outcome.coverage);
                 done.fetch_add(1, Ordering::Relaxed);
                 if let Some(violation) = outcome.violation {
@@ -166,19 +166,19 @@ pub struct ReplayReport {
 }
 
 /// Runs a seed again and tells its story, without what the mask leaves out.
-pub fn replay(seed: u64, mask: &Mask, under: Under) -> ReplayReport {
+pub fn replay(seed: u64, mask: &Mask, under: ProtocolVariant) -> ReplayReport {
     replay_plan(RunConfig::draw(seed).masked(mask), under)
 }
 
 /// Runs a plan and tells its story.
-pub fn replay_plan(plan: RunConfig, under: Under) -> ReplayReport {
+pub fn replay_plan(plan: RunConfig, under: ProtocolVariant) -> ReplayReport {
     let mut lines = vec![describe(&plan)];
     lines.extend(
         plan.faults
             .iter()
             .map(|(at, fault)| format!("# at {}.{:03}s {fault}", at / SEC, at % SEC / 1_000_000)),
     );
-    let outcome = run_plan(plan, under, Trace::Keep(Vec::new()));
+    let outcome = run_plan(plan, under, EventLog::Keep(Vec::new()));
     lines.extend(outcome.trace.into_lines());
     ReplayReport {
         lines,
@@ -212,8 +212,8 @@ fn describe(plan: &RunConfig) -> String {
 }
 
 /// The story of a seed as one number: equal for equal stories.
-pub fn fingerprint(seed: u64, under: Under) -> u64 {
-    run_plan(RunConfig::draw(seed), under, Trace::hashing())
+pub fn fingerprint(seed: u64, under: ProtocolVariant) -> u64 {
+    run_plan(RunConfig::draw(seed), under, EventLog::hashing())
         .trace
         .hash()
 }

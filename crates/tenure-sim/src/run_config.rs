@@ -14,10 +14,10 @@ use crate::fault::Fault;
 use crate::generate;
 use crate::generate_features;
 use crate::generate_traffic;
-use crate::lease_tampering::Meddling;
+use crate::lease_tampering::LeaseTamperingConfig;
 use crate::lifecycle;
 use crate::mixed;
-use crate::phase_faults::Ambush;
+use crate::phase_faults::PhaseFault;
 use crate::rng::Rng;
 use crate::world::KEYSPACE;
 
@@ -135,7 +135,7 @@ pub struct RunConfig {
     /// Whether it then reads what the last owner wrote up to its seal: an application that does not loses it.
     pub reads_tail: bool,
     /// A fault that waits for a move.
-    pub ambush: Option<Ambush>,
+    pub ambush: Option<PhaseFault>,
     /// Further keyspaces.
     pub others: Vec<Other>,
     /// How many processes look on and own nothing. They are numbered after the nodes.
@@ -175,7 +175,7 @@ pub struct RunConfig {
     /// The run is over.
     pub end_at: Instant,
     /// What hands do to leases.
-    pub meddling: Meddling,
+    pub meddling: LeaseTamperingConfig,
     /// Whether nodes whose sessions ran out while others lived wait for an operator.
     pub manual: bool,
 }
@@ -315,7 +315,7 @@ impl RunConfig {
             heal_at: Instant::MAX,
             revive: vec![true; nodes],
             end_at: Instant::MAX,
-            meddling: Meddling::default(),
+            meddling: LeaseTamperingConfig::default(),
             manual: false,
         }
     }

@@ -1,10 +1,10 @@
 //! Makes a failing run smaller: leaves out whatever it fails without.
 
 use crate::check::Violation;
+use crate::event_log::EventLog;
 use crate::run::run_plan;
 use crate::run_config::{Mask, RunConfig};
-use crate::trace::Trace;
-use crate::world::Under;
+use crate::world::ProtocolVariant;
 
 /// A failing run with as little in it as could be found.
 #[derive(Clone, Debug)]
@@ -18,9 +18,9 @@ pub struct Shrunk {
 }
 
 /// Leaves out parts of a run, larger ones first, as long as the same promise is still broken; `None` if none is.
-pub fn shrink(seed: u64, under: Under) -> Option<Shrunk> {
+pub fn shrink(seed: u64, under: ProtocolVariant) -> Option<Shrunk> {
     let plan = RunConfig::draw(seed);
-    let fails = |mask: &Mask| run_plan(plan.clone().masked(mask), under, Trace::Off).violation;
+    let fails = |mask: &Mask| run_plan(plan.clone().masked(mask), under, EventLog::Off).violation;
     let mut mask = Mask::default();
     let mut violation = fails(&mask)?;
     let promise = violation.promise;

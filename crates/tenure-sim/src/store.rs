@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tenure_core::ids::{Revision, Version};
 use tenure_core::keys::Key;
 use tenure_core::machine::{Expect, Found, Reply, Request, StoreFailure, StoreListing};
-use tenure_core::record::{Damage, Record};
+use tenure_core::record::{Record, RecordError};
 
 /// One change in the store's history; its position there is its revision less one.
 #[derive(Clone, Debug)]
@@ -188,7 +188,7 @@ impl Store {
             return None;
         }
         let version = Version::Number(self.history.len() as u64 + 1);
-        let record = Err(Damage::Corrupt("made unreadable".to_owned()));
+        let record = Err(RecordError::Corrupt("made unreadable".to_owned()));
         self.set(key, Some(Found { version, record }))
     }
 

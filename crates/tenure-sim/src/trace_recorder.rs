@@ -8,10 +8,10 @@ use tenure_core::trace_format::{FORMAT, TraceBegin, TraceLine, TraceStep};
 
 use crate::check::Violation;
 use crate::clock::{Clock, Instant};
+use crate::event_log::EventLog;
 use crate::event_queue::Pid;
 use crate::run_config::{Family, RunConfig};
-use crate::trace::Trace;
-use crate::world::{Under, World, named};
+use crate::world::{ProtocolVariant, World, named};
 
 /// What every process of a run wrote down.
 #[derive(Debug, Default)]
@@ -57,8 +57,8 @@ impl Recording {
 }
 
 /// Runs a plan to its end, or to the first broken promise, and writes down what the processes did.
-pub fn record(plan: RunConfig, under: Under) -> (Recording, Option<Violation>) {
-    let mut world = World::new(plan, under, Trace::Off);
+pub fn record(plan: RunConfig, under: ProtocolVariant) -> (Recording, Option<Violation>) {
+    let mut world = World::new(plan, under, EventLog::Off);
     world.recording = Some(Recording::default());
     let violation = world.run_until(Instant::MAX).err();
     (world.recording.unwrap_or_default(), violation)

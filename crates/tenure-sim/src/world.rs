@@ -10,39 +10,39 @@ use tenure_core::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use tenure_core::record::{KeyspaceKind, RejoinMode, Role};
 use tenure_core::rules::Rules;
 
-use crate::check::acknowledged_writes::Journal;
-use crate::check::epochs::Epochs;
-use crate::check::failure_isolation::Local;
-use crate::check::gates::Gates;
-use crate::check::membership::Strangers;
-use crate::check::modes::Modes;
-use crate::check::move_refusals::Smooth;
-use crate::check::order::Order;
-use crate::check::plans::Plans;
-use crate::check::recovery::{self, Rest};
-use crate::check::requests::Requests;
-use crate::check::store_replaced::Estranged;
-use crate::check::{Verdict, Violation};
+use crate::check::acknowledged_writes::AcknowledgedWriteChecker;
+use crate::check::epochs::EpochChecker;
+use crate::check::failure_isolation::FailureIsolationChecker;
+use crate::check::gates::GateChecker;
+use crate::check::membership::MembershipChecker;
+use crate::check::modes::NodeModeChecker;
+use crate::check::move_refusals::MoveRefusalChecker;
+use crate::check::order::ReleaseOrderChecker;
+use crate::check::plans::PlanChecker;
+use crate::check::recovery::{self, IdleTrafficChecker};
+use crate::check::requests::RequestChecker;
+use crate::check::store_replaced::StoreReplacementChecker;
+use crate::check::{CheckResult, Violation};
 use crate::clients::{Clients, Traffic};
 use crate::clock::{Clock, Instant, SEC};
 use crate::coverage::Coverage;
-use crate::event_queue::{Due, Pid, Queue};
+use crate::event_log::EventLog;
+use crate::event_queue::{Pid, Queue, ScheduledEvent};
 use crate::fault::Outage;
 use crate::leases::Leases;
-use crate::process::{Directory, Process};
+use crate::process::{DataDirectory, Process};
 use crate::rng::Rng;
 use crate::router::{RouterProcess, sessions_in};
 use crate::run_config::{AppMix, Family, NetMix, RunConfig, WatchMix, nanos};
 use crate::store::Store;
-use crate::trace::Trace;
 use crate::trace_recorder::Recording;
 
 /// The name of the only keyspace of a simulated cluster.
 pub const KEYSPACE: &str = "orders";
 
-/// How the machines under test are to behave.
+/// Variant of the protocol that the machines under test follow.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Under {
+pub struct ProtocolVariant {
     /// The rules that they follow.
     pub rules: Rules,
     /// Whether drivers take the lock of a copied data directory for proof that the former holder is dead.
@@ -59,7 +59,7 @@ pub struct Outcome {
     /// What happened how often.
     pub coverage: Coverage,
     /// The story, if it was kept.
-    pub trace: Trace,
+    pub trace: EventLog,
 }
 
 /// A run in the making.
@@ -67,12 +67,12 @@ pub struct Outcome {
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) plan: RunConfig,
-    pub(crate) under: Under,
+    pub(crate) under: ProtocolVariant,
     pub(crate) queue: Queue,
     pub(crate) store: Store,
     pub(crate) leases: Leases,
     pub(crate) processes: Vec<Process>,
-    pub(crate) directories: Vec<Directory>,
+    pub(crate) directories: Vec<DataDirectory>,
     pub(crate) shards: Vec<Key>,
     pub(crate) shard_numbers: BTreeMap<ShardId, usize>,
     pub(crate) keyspaces: BTreeMap<KeyspaceName, KeyspaceConfig>,
@@ -90,26 +90,26 @@ pub(crate) struct World {
     pub(crate) app_rng: Rng,
     /// Of what the application does while it serves.
     pub(crate) work_rng: Rng,
-    pub(crate) journal: Journal,
+    pub(crate) journal: AcknowledgedWriteChecker,
     pub(crate) clients: Clients,
     pub(crate) traffic: Traffic,
-    pub(crate) requests: Requests,
-    pub(crate) smooth: Smooth,
+    pub(crate) requests: RequestChecker,
+    pub(crate) smooth: MoveRefusalChecker,
     /// How often an ambush was sprung.
     pub(crate) ambushed: u32,
-    pub(crate) gates: Gates,
-    pub(crate) epochs: Epochs,
-    pub(crate) order: Order,
-    pub(crate) plans: Plans,
-    pub(crate) estranged: Estranged,
-    pub(crate) modes: Modes,
-    pub(crate) strangers: Strangers,
-    pub(crate) local: Option<Local>,
-    rest: Option<Rest>,
+    pub(crate) gates: GateChecker,
+    pub(crate) epochs: EpochChecker,
+    pub(crate) order: ReleaseOrderChecker,
+    pub(crate) plans: PlanChecker,
+    pub(crate) estranged: StoreReplacementChecker,
+    pub(crate) modes: NodeModeChecker,
+    pub(crate) strangers: MembershipChecker,
+    pub(crate) local: Option<FailureIsolationChecker>,
+    rest: Option<IdleTrafficChecker>,
     /// Since when the cluster has been whole without a break.
     whole_since: Option<Instant>,
     pub(crate) coverage: Coverage,
-    pub(crate) trace: Trace,
+    pub(crate) trace: EventLog,
     /// Whether the trace tells of transitions alone.
     pub(crate) transcript: bool,
     /// What each process would write down of itself, if that is wanted.
@@ -117,7 +117,7 @@ pub(crate) struct World {
 }
 
 /// Runs a plan to its end, or to the first broken promise.
-pub fn run(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
+pub fn run(plan: RunConfig, under: ProtocolVariant, trace: EventLog) -> Outcome {
     let mut world = World::new(plan, under, trace);
     let violation = world.run_until(Instant::MAX).err();
     if let Some(violation) = &violation {
@@ -135,7 +135,7 @@ pub fn run(plan: RunConfig, under: Under, trace: Trace) -> Outcome {
 }
 
 impl World {
-    pub(crate) fn new(plan: RunConfig, under: Under, trace: Trace) -> Self {
+    pub(crate) fn new(plan: RunConfig, under: ProtocolVariant, trace: EventLog) -> Self {
         let (ids, keyspaces) = keyspaces(&plan);
         let count = ids.len();
         let clocks_hold = plan.clocks_hold();
@@ -161,19 +161,19 @@ impl World {
             watch_rng: plan.rng(3),
             app_rng: plan.rng(4),
             work_rng: plan.rng(9),
-            journal: Journal::new(count),
+            journal: AcknowledgedWriteChecker::new(count),
             clients: Clients::new(&plan),
             traffic: plan.traffic,
-            requests: Requests::default(),
-            smooth: Smooth::new(count),
+            requests: RequestChecker::default(),
+            smooth: MoveRefusalChecker::new(count),
             ambushed: 0,
-            gates: Gates::new(count, clocks_hold),
-            epochs: Epochs::new(count),
-            order: Order::new(count, clocks_hold),
-            plans: Plans::new(count),
-            estranged: Estranged::default(),
-            modes: Modes::new(plan.manual),
-            strangers: Strangers::new(count, plan.nodes),
+            gates: GateChecker::new(count, clocks_hold),
+            epochs: EpochChecker::new(count),
+            order: ReleaseOrderChecker::new(count, clocks_hold),
+            plans: PlanChecker::new(count),
+            estranged: StoreReplacementChecker::default(),
+            modes: NodeModeChecker::new(plan.manual),
+            strangers: MembershipChecker::new(count, plan.nodes),
             local: None,
             rest: None,
             whole_since: None,
@@ -189,38 +189,40 @@ impl World {
 
     fn schedule(&mut self) {
         for (node, at) in self.plan.starts.clone().into_iter().enumerate() {
-            self.directories.push(Directory {
+            self.directories.push(DataDirectory {
                 session: None,
                 genuine: true,
                 holder: None,
             });
-            self.queue.push(at, Due::Start { node });
+            self.queue.push(at, ScheduledEvent::Start { node });
         }
         let mut rng = self.plan.rng(8);
         let latest = self.latest_creation();
         for shard in self.named_shards() {
             let at = rng.between(SEC, 15 * SEC).min(latest);
-            self.queue.push(at, Due::Create(shard));
+            self.queue.push(at, ScheduledEvent::Create(shard));
         }
         self.coverage.other_keyspaces += self.plan.others.len() as u64;
         self.coverage.mixed += u64::from(!self.plan.serves.is_empty());
         self.coverage.planners += self.plan.planners as u64;
         if self.plan.routers > 0 {
-            self.queue.push(SEC, Due::Traffic);
+            self.queue.push(SEC, ScheduledEvent::Traffic);
         }
         for n in 0..self.plan.faults.len() {
-            self.queue.push(self.plan.faults[n].0, Due::Fault(n));
+            self.queue
+                .push(self.plan.faults[n].0, ScheduledEvent::Fault(n));
         }
         if self.plan.heal_at < Instant::MAX {
-            self.queue.push(self.plan.heal_at, Due::Heal);
+            self.queue.push(self.plan.heal_at, ScheduledEvent::Heal);
         }
         if self.plan.class.is_local() {
-            self.queue.push(30 * SEC - 1, Due::Look { again: false });
+            self.queue
+                .push(30 * SEC - 1, ScheduledEvent::Look { again: false });
         }
     }
 
     /// Lets everything happen that is due up to this instant.
-    pub(crate) fn run_until(&mut self, until: Instant) -> Verdict {
+    pub(crate) fn run_until(&mut self, until: Instant) -> CheckResult {
         while let Some((at, due)) = self.queue.pop() {
             if at > until.min(self.plan.end_at) {
                 self.queue.push(at, due);
@@ -240,11 +242,11 @@ impl World {
         Ok(())
     }
 
-    fn happen(&mut self, due: Due) -> Verdict {
+    fn happen(&mut self, due: ScheduledEvent) -> CheckResult {
         if let Some(pid) = due.pid() {
             let process = &mut self.processes[pid];
             if !process.alive {
-                if let Due::Enter { req, sending, .. } = due {
+                if let ScheduledEvent::Enter { req, sending, .. } = due {
                     self.nobody_there(req, sending);
                 }
                 return Ok(());
@@ -255,60 +257,61 @@ impl World {
             }
         }
         match due {
-            Due::Nothing => Ok(()),
-            Due::Create(shard) => self.create(shard),
-            Due::Raise => self.raise(),
-            Due::Start { node } if self.raising => {
-                self.queue.push(self.now + SEC, Due::Start { node });
+            ScheduledEvent::Nothing => Ok(()),
+            ScheduledEvent::Create(shard) => self.create(shard),
+            ScheduledEvent::Raise => self.raise(),
+            ScheduledEvent::Start { node } if self.raising => {
+                self.queue
+                    .push(self.now + SEC, ScheduledEvent::Start { node });
                 Ok(())
             }
-            Due::Start { node } => {
+            ScheduledEvent::Start { node } => {
                 let clock = self.plan.clocks[node];
                 self.start(node, clock, node)
             }
-            Due::Tick(pid) => self.tick(pid),
-            Due::Progress(pid) => self.progress(pid),
-            Due::Arrive { pid, op, request } => self.arrive(pid, op, request),
-            Due::Reply { pid, op, reply } => self.answered(pid, op, reply),
-            Due::Timeout { pid, op } => self.timed_out(pid, op),
-            Due::Watch(pid) => self.watch_tells(pid),
-            Due::WatchAgain(pid) => self.watch_again(pid),
-            Due::LeaseEnds(id) => self.lease_ends(id),
-            Due::Poll(pid) => self.poll(pid),
-            Due::LoadEnds { pid, activation } => self.load_ends(pid, activation),
-            Due::WorkEnds { pid, activation } => self.work_ends(pid, activation),
-            Due::Chore {
+            ScheduledEvent::Tick(pid) => self.tick(pid),
+            ScheduledEvent::Progress(pid) => self.progress(pid),
+            ScheduledEvent::Arrive { pid, op, request } => self.arrive(pid, op, request),
+            ScheduledEvent::Reply { pid, op, reply } => self.answered(pid, op, reply),
+            ScheduledEvent::Timeout { pid, op } => self.timed_out(pid, op),
+            ScheduledEvent::Watch(pid) => self.watch_tells(pid),
+            ScheduledEvent::WatchAgain(pid) => self.watch_again(pid),
+            ScheduledEvent::LeaseEnds(id) => self.lease_ends(id),
+            ScheduledEvent::Poll(pid) => self.poll(pid),
+            ScheduledEvent::LoadEnds { pid, activation } => self.load_ends(pid, activation),
+            ScheduledEvent::WorkEnds { pid, activation } => self.work_ends(pid, activation),
+            ScheduledEvent::Chore {
                 pid,
                 activation,
                 chore,
             } => self.do_chore(pid, activation, chore),
-            Due::Traffic => self.traffic(),
-            Due::Burst { shard } => self.burst(shard, 1),
-            Due::RouterTick(pid) => self.router_tick(pid),
-            Due::HeldTooLong { pid, req } => self.held_too_long(pid, req),
-            Due::Enter { pid, req, sending } => self.enters(pid, req, sending),
-            Due::Served {
+            ScheduledEvent::Traffic => self.traffic(),
+            ScheduledEvent::Burst { shard } => self.burst(shard, 1),
+            ScheduledEvent::RouterTick(pid) => self.router_tick(pid),
+            ScheduledEvent::HeldTooLong { pid, req } => self.held_too_long(pid, req),
+            ScheduledEvent::Enter { pid, req, sending } => self.enters(pid, req, sending),
+            ScheduledEvent::Served {
                 pid,
                 activation,
                 req,
             } => self.served(pid, activation, req),
-            Due::Answer {
+            ScheduledEvent::Answer {
                 pid,
                 req,
                 sending,
                 answer,
             } => self.is_answered(pid, req, sending, answer),
-            Due::Tell { pid, event } => self.step(pid, *event),
-            Due::Resume(pid) => self.resume(pid),
-            Due::Strike(fault) => self.fault(fault),
-            Due::Fault(n) => self.fault(self.plan.faults[n].1),
-            Due::Heal => self.heal(),
-            Due::Look { again } => self.look(again),
+            ScheduledEvent::Tell { pid, event } => self.step(pid, *event),
+            ScheduledEvent::Resume(pid) => self.resume(pid),
+            ScheduledEvent::Strike(fault) => self.fault(fault),
+            ScheduledEvent::Fault(n) => self.fault(self.plan.faults[n].1),
+            ScheduledEvent::Heal => self.heal(),
+            ScheduledEvent::Look { again } => self.look(again),
         }
     }
 
     /// Starts a process of this name on a machine with this clock and with this data directory.
-    pub(crate) fn start(&mut self, node: usize, clock: Clock, dir: usize) -> Verdict {
+    pub(crate) fn start(&mut self, node: usize, clock: Clock, dir: usize) -> CheckResult {
         let pid = self.processes.len();
         let directory = self.directories[dir];
         let holder_dead = directory
@@ -373,9 +376,9 @@ impl World {
         self.coverage.starts += 1;
         if self.plan.family == Family::Polled {
             let first = self.watch_rng.below(self.watch.poll.max(1));
-            self.queue.push(self.now + first, Due::Poll(pid));
+            self.queue.push(self.now + first, ScheduledEvent::Poll(pid));
         }
-        self.queue.push(self.now, Due::Progress(pid));
+        self.queue.push(self.now, ScheduledEvent::Progress(pid));
         self.step(pid, Event::Tick)
     }
 
@@ -389,7 +392,7 @@ impl World {
             .collect()
     }
 
-    fn tick(&mut self, pid: Pid) -> Verdict {
+    fn tick(&mut self, pid: Pid) -> CheckResult {
         let process = &mut self.processes[pid];
         if self.now >= process.tick_at {
             process.tick_at = Instant::MAX;
@@ -405,10 +408,10 @@ impl World {
         self.step(pid, Event::Tick)
     }
 
-    fn progress(&mut self, pid: Pid) -> Verdict {
+    fn progress(&mut self, pid: Pid) -> CheckResult {
         let process = &self.processes[pid];
         let again = self.now + nanos(self.plan.timing.stall_limit) / 3;
-        self.queue.push(again, Due::Progress(pid));
+        self.queue.push(again, ScheduledEvent::Progress(pid));
         if process.wedged_until > self.now {
             return Ok(());
         }
@@ -417,7 +420,7 @@ impl World {
     }
 
     /// Hands an event to the machine and carries out what it answers.
-    pub(crate) fn step(&mut self, pid: Pid, event: Event) -> Verdict {
+    pub(crate) fn step(&mut self, pid: Pid, event: Event) -> CheckResult {
         let process = &mut self.processes[pid];
         let now = process.clock.at(self.now);
         if self.trace.on() && !self.transcript && !matches!(event, Event::Tick | Event::Progress(_))
@@ -456,7 +459,7 @@ impl World {
         &mut self,
         pid: Pid,
         mut actions: impl Iterator<Item = Action>,
-    ) -> Verdict {
+    ) -> CheckResult {
         while let Some(action) = actions.next() {
             self.act(pid, action)?;
             let process = &mut self.processes[pid];
@@ -492,7 +495,7 @@ impl World {
         let at = process.wake.max(self.now + 1) + late;
         if at < process.tick_at {
             process.tick_at = at;
-            self.queue.push(at, Due::Tick(pid));
+            self.queue.push(at, ScheduledEvent::Tick(pid));
         }
     }
 
@@ -507,20 +510,22 @@ impl World {
         (30 * SEC).saturating_sub(tick).max(SEC)
     }
 
-    fn look(&mut self, again: bool) -> Verdict {
+    fn look(&mut self, again: bool) -> CheckResult {
         let every = nanos(self.plan.timing.ttl) / 4;
         if again {
-            self.queue.push(self.now + every, Due::Look { again: true });
+            self.queue
+                .push(self.now + every, ScheduledEvent::Look { again: true });
         }
         if self.local.is_none() && self.plan.class.is_local() {
-            let local = Local::before(
+            let local = FailureIsolationChecker::before(
                 self.now,
                 &self.plan,
                 self.missing(),
                 &self.processes,
                 &self.gates,
             )?;
-            self.queue.push(local.by(), Due::Look { again: false });
+            self.queue
+                .push(local.by(), ScheduledEvent::Look { again: false });
             self.local = Some(local);
         }
         if let Some(mut local) = self.local.take() {
@@ -556,7 +561,7 @@ impl World {
         match missing {
             Some(missing) if self.now >= by => Err(Violation::new("P6", self.now, missing)),
             None if settled => {
-                self.rest = Some(Rest::begin(
+                self.rest = Some(IdleTrafficChecker::begin(
                     self.now,
                     self.shards.len(),
                     &self.processes,
@@ -575,7 +580,7 @@ impl World {
         }
     }
 
-    fn finish(&mut self) -> Verdict {
+    fn finish(&mut self) -> CheckResult {
         if let Some(missing) = self.missing() {
             return Err(Violation::new("P6", self.now, missing));
         }

@@ -6,17 +6,17 @@ use std::time::Duration;
 use tenure_core::record::{AssignedBy, MovePhase};
 use tenure_core::settings::Settings;
 use tenure_sim::clock::SEC;
-use tenure_sim::phase_faults::{Ambush, At, Blow, Victim};
+use tenure_sim::event_log::EventLog;
+use tenure_sim::phase_faults::{FaultEffect, FaultPhase, PhaseFault, Victim};
 use tenure_sim::run::run_plan;
 use tenure_sim::run_config::{Family, RunConfig};
-use tenure_sim::trace::Trace;
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
-const PLACES: [At; 4] = [
-    At::Phase(MovePhase::Warming),
-    At::Phase(MovePhase::Freezing),
-    At::Phase(MovePhase::Sealed),
-    At::Taken,
+const PLACES: [FaultPhase; 4] = [
+    FaultPhase::Phase(MovePhase::Warming),
+    FaultPhase::Phase(MovePhase::Freezing),
+    FaultPhase::Phase(MovePhase::Sealed),
+    FaultPhase::Taken,
 ];
 
 const VICTIMS: [Victim; 4] = [
@@ -26,14 +26,14 @@ const VICTIMS: [Victim; 4] = [
     Victim::Router,
 ];
 
-const BLOWS: [Blow; 7] = [
-    Blow::Kill,
-    Blow::Restart,
-    Blow::Pause(40),
-    Blow::Pause(300),
-    Blow::Cut(40),
-    Blow::Cut(300),
-    Blow::Stop,
+const BLOWS: [FaultEffect; 7] = [
+    FaultEffect::Kill,
+    FaultEffect::Restart,
+    FaultEffect::Pause(40),
+    FaultEffect::Pause(300),
+    FaultEffect::Cut(40),
+    FaultEffect::Cut(300),
+    FaultEffect::Stop,
 ];
 
 /// Three nodes, of which the last joins late, so that shards move to it; two routers, with clients.
@@ -42,7 +42,7 @@ fn plan(
     family: Family,
     mode: AssignedBy,
     catches_up: bool,
-    ambush: Ambush,
+    ambush: PhaseFault,
 ) -> RunConfig {
     let settings = Settings {
         ttl: Duration::from_millis(2500),
@@ -73,14 +73,14 @@ fn strike(family: Family, mode: AssignedBy) {
         for victim in VICTIMS {
             for blow in BLOWS {
                 for (seed, catches_up) in [(1, true), (2, false), (3, true)] {
-                    let ambush = Ambush {
+                    let ambush = PhaseFault {
                         at,
                         victim,
                         blow,
                         times: 1 + (seed % 2) as u32,
                     };
                     let plan = plan(seed, family, mode, catches_up, ambush);
-                    let outcome = run_plan(plan, Under::default(), Trace::Off);
+                    let outcome = run_plan(plan, ProtocolVariant::default(), EventLog::Off);
                     let cell = format!("{ambush:?}, seed {seed}, {mode}, {family:?}");
                     assert_eq!(outcome.violation, None, "{cell}");
                     assert!(outcome.coverage.answered > 100, "{cell}");

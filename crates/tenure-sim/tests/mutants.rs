@@ -8,7 +8,7 @@ use tenure_sim::run_config::RunConfig;
 use tenure_sim::shrink::shrink;
 use tenure_sim::trace_recorder::record;
 use tenure_sim::validate::{CheckKind, Validator};
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
 #[test]
 fn every_mutant_is_seen_within_the_stated_number_of_seeds() {
@@ -29,9 +29,9 @@ fn every_mutant_is_seen_within_the_stated_number_of_seeds() {
 
 #[test]
 fn a_failing_run_is_made_smaller() {
-    let under = Under {
+    let under = ProtocolVariant {
         rules: Rules::broken(Mutant::NoDetachment),
-        ..Under::default()
+        ..ProtocolVariant::default()
     };
     let (seed, shrunk) = (0..SEEDS)
         .filter(|seed| RunConfig::draw(*seed).faults.len() > 5)
@@ -49,9 +49,9 @@ const LOOKED_AT: u64 = 200;
 
 /// What is wrong with the traces of a run, beside that a sound machine would have done something else.
 fn seen_in_traces(seed: u64, mutant: Mutant) -> Vec<CheckKind> {
-    let under = Under {
+    let under = ProtocolVariant {
         rules: Rules::broken(mutant),
-        ..Under::default()
+        ..ProtocolVariant::default()
     };
     let (recording, _) = record(RunConfig::draw(seed), under);
     let mut validator = Validator::new();

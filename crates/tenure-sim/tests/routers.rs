@@ -8,15 +8,15 @@ use tenure_core::settings::Settings;
 use tenure_sim::clients::Traffic;
 use tenure_sim::clock::{MS, SEC};
 use tenure_sim::coverage::Coverage;
+use tenure_sim::event_log::EventLog;
 use tenure_sim::fault::Fault;
 use tenure_sim::run::run_plan;
 use tenure_sim::run_config::{Class, RunConfig};
-use tenure_sim::trace::Trace;
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
 fn run(plan: RunConfig) -> Coverage {
     let seed = plan.seed;
-    let outcome = run_plan(plan, Under::default(), Trace::Off);
+    let outcome = run_plan(plan, ProtocolVariant::default(), EventLog::Off);
     assert_eq!(outcome.violation, None, "seed {seed}");
     outcome.coverage
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tenure_sim::script::{parse, play};
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
 fn scripts() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
@@ -34,7 +34,7 @@ fn every_script_plays_as_its_transcript_says() {
                 continue;
             }
         };
-        let (lines, result) = play(&script, Under::default());
+        let (lines, result) = play(&script, ProtocolVariant::default());
         let transcript = lines.join("\n") + "\n";
         if let Err(failure) = result {
             let tail = lines

@@ -1,9 +1,9 @@
 //! Many seeds keep every promise, and each tells one story.
 
+use tenure_sim::event_log::EventLog;
 use tenure_sim::run::{RunOptions, RunSummary, fingerprint, replay, run_plan, run_seeds};
 use tenure_sim::run_config::{Mask, RunConfig};
-use tenure_sim::trace::Trace;
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
 /// How many seeds every test run tries.
 const SEEDS: u64 = 2_000;
@@ -50,7 +50,7 @@ fn seeds_that_once_failed_keep_every_promise() {
             RunConfig::unmixed(*seed),
             RunConfig::draw(*seed),
         ] {
-            let outcome = run_plan(plan, Under::default(), Trace::Off);
+            let outcome = run_plan(plan, ProtocolVariant::default(), EventLog::Off);
             assert_eq!(outcome.violation, None, "seed {seed}");
         }
     }
@@ -130,7 +130,7 @@ fn assert_everything_happened(summary: &RunSummary) {
 #[test]
 fn one_seed_tells_one_story() {
     for seed in 0..40 {
-        let under = Under::default();
+        let under = ProtocolVariant::default();
         assert_eq!(
             fingerprint(seed, under),
             fingerprint(seed, under),
@@ -138,8 +138,8 @@ fn one_seed_tells_one_story() {
         );
     }
     assert_ne!(
-        fingerprint(0, Under::default()),
-        fingerprint(1, Under::default())
+        fingerprint(0, ProtocolVariant::default()),
+        fingerprint(1, ProtocolVariant::default())
     );
 }
 
@@ -156,7 +156,7 @@ fn leaving_something_out_leaves_the_rest_as_it_was() {
     let mut expected = whole.clone();
     expected.remove(1);
     assert_eq!(RunConfig::draw(seed).masked(&mask).faults, expected);
-    let told = |mask: &Mask| replay(seed, mask, Under::default()).lines;
+    let told = |mask: &Mask| replay(seed, mask, ProtocolVariant::default()).lines;
     let before = |lines: Vec<String>| {
         lines
             .into_iter()

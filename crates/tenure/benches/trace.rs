@@ -14,9 +14,9 @@ const PASSES: Duration = Duration::from_secs(3600);
 const SHARDS: u32 = 1000;
 const SAMPLES: usize = 5;
 
-struct Nothing;
+struct NoopHandler;
 
-impl tenure::Handler for Nothing {
+impl tenure::Handler for NoopHandler {
     type State = ();
 
     async fn load(&self, _shard: &Shard) -> Result<()> {
@@ -77,7 +77,7 @@ fn sample(trace: Option<&Path>) -> [Cost; 2] {
             .store(Arc::new(MemoryStore::new()))
             .name("a")
             .clock(Clock::runtime())
-            .keyspace("bench", Hashed(SHARDS), Nothing);
+            .keyspace("bench", Hashed(SHARDS), NoopHandler);
         if let Some(path) = trace {
             builder = builder.trace(path);
         }

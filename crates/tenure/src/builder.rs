@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName};
-use tenure_core::node::{KeyspaceConfig, OwnPolicy, Said, without_effect};
+use tenure_core::node::{ExplicitNodeSettings, KeyspaceConfig, OwnPolicy, without_effect};
 use tenure_core::plan::Policy;
 use tenure_core::record::{AssignedBy, KeyspaceKind, PlanningSettings, RejoinMode, Role};
 use tenure_core::settings::Settings;
@@ -324,7 +324,7 @@ impl Builder {
                 note(format!("keyspace {name:?}: {problem}"));
             }
         }
-        let said = Said {
+        let said = ExplicitNodeSettings {
             weight: Some(self.weight),
             capacity: self.capacity.is_some(),
             labels: !self.labels.is_empty(),

@@ -18,9 +18,9 @@ use tracing::warn;
 use crate::gate::LeaseCell;
 use crate::handler_task::{AnyHandler, TaskContext};
 use crate::local_shard::{ActivationCommand, ActivationStart, LocalShard};
-use crate::local_shards::{LocalShards, OwnerInfo};
 use crate::metrics::Metrics;
 use crate::router::RouterInput;
+use crate::shard_table::{OwnerInfo, ShardTable};
 use crate::store_error_log::StoreErrorLog;
 use crate::store_io::StoreIo;
 use crate::trace_writer::TraceWriter;
@@ -120,7 +120,7 @@ pub(crate) struct DriverParts {
     pub(crate) machine: Machine,
     pub(crate) ground: TaskContext,
     pub(crate) handlers: BTreeMap<KeyspaceName, Arc<dyn AnyHandler>>,
-    pub(crate) board: Arc<LocalShards>,
+    pub(crate) board: Arc<ShardTable>,
     pub(crate) io: StoreIo,
     pub(crate) inputs: DriverReceiver,
     pub(crate) life: Arc<watch::Sender<NodeLifecycle>>,

@@ -64,7 +64,7 @@ impl<H: Handler> Drop for AdmittedRequest<H> {
 
 impl<H: Handler> std::fmt::Debug for AdmittedRequest<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Entered").field(&self.grant).finish()
+        f.debug_tuple("AdmittedRequest").field(&self.grant).finish()
     }
 }
 

@@ -10,7 +10,7 @@ use tenure_core::ids::ShardId;
 use tenure_core::lease::LeasePhase;
 use tenure_core::machine::{LeaseState, Reply, StoreFailure};
 use tenure_core::members::UnservedReason;
-use tenure_core::node::Waiting;
+use tenure_core::node::ShardWaitStats;
 use tenure_core::record::NodeMode;
 use tenure_core::telemetry::{NodeEvent, ShardEvent, ShardStep};
 use tenure_core::time::Time;
@@ -159,7 +159,7 @@ impl Metrics {
         self.deadline.store(deadline.0, Ordering::Release);
     }
 
-    pub(crate) fn waiting(&self, waiting: &Waiting) {
+    pub(crate) fn waiting(&self, waiting: &ShardWaitStats) {
         self.set(&UNCLAIMED, "", waiting.unclaimed as f64);
         self.set(&UNCLAIMED_AGE, "", waiting.unclaimed_for.as_secs_f64());
         self.set(&ELSEWHERE, "", waiting.held_elsewhere as f64);

@@ -14,8 +14,8 @@ use crate::enter::{AdmittedRequest, KnownOwner, NotOwner, RejectReason};
 use crate::error::{StartError, StopError};
 use crate::handler::{Handler, StateCell};
 use crate::local_shard::LocalShard;
-use crate::local_shards::{KeyspaceShards, LocalShards, OwnerInfo};
 use crate::metrics::Metrics;
+use crate::shard_table::{KeyspaceShards, OwnerInfo, ShardTable};
 
 /// A node: a process's part in a cluster. Cheap to clone.
 ///
@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 pub struct Node(Arc<Inner>);
 
 struct Inner {
-    board: Arc<LocalShards>,
+    board: Arc<ShardTable>,
     inputs: DriverSender,
     life: watch::Receiver<NodeLifecycle>,
     metrics: Arc<Metrics>,
@@ -40,7 +40,7 @@ impl Node {
     }
 
     pub(crate) fn new(
-        board: Arc<LocalShards>,
+        board: Arc<ShardTable>,
         inputs: DriverSender,
         life: watch::Receiver<NodeLifecycle>,
         metrics: Arc<Metrics>,

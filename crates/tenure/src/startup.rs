@@ -22,10 +22,10 @@ use crate::driver::{
 };
 use crate::error::StartError;
 use crate::handler_task::TaskContext;
-use crate::local_shards::{KeyspaceShards, LocalShards};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::router::{HoldLimits, RouterDriver};
+use crate::shard_table::{KeyspaceShards, ShardTable};
 use crate::store_error_log::StoreErrorLog;
 use crate::store_io::{StoreCalls, StoreIo};
 use crate::store_watch::backoff;
@@ -41,7 +41,7 @@ struct Launch {
     application: Handle,
     inputs: DriverSender,
     receiver: DriverReceiver,
-    board: Arc<LocalShards>,
+    board: Arc<ShardTable>,
     life: Arc<watch::Sender<NodeLifecycle>>,
     metrics: Arc<Metrics>,
     notes: broadcast::Sender<Arc<tenure_core::telemetry::NodeEvent>>,
@@ -57,7 +57,7 @@ pub(crate) async fn start(builder: Builder) -> Result<Node, StartError> {
     });
     let (inputs, receiver) = DriverSender::channel();
     let launch = Launch {
-        board: Arc::new(LocalShards::new(names.node.clone(), keyspaces)),
+        board: Arc::new(ShardTable::new(names.node.clone(), keyspaces)),
         life: Arc::new(watch::channel(NodeLifecycle::Starting).0),
         metrics: match &builder.router {
             Some(router) => router.keeper.metrics(),

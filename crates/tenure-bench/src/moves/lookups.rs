@@ -16,7 +16,7 @@ use tenure_store::{PutIf, Store};
 use crate::exit::Exit;
 use crate::measure::Figure;
 use crate::table::{Table, WIDTH};
-use crate::worker::{CLUSTER, KEYSPACE, Nothing};
+use crate::worker::{CLUSTER, KEYSPACE, NoopHandler};
 
 const ROUNDS: usize = 200_000;
 const SAMPLES: usize = 11;
@@ -29,11 +29,11 @@ pub(crate) struct Lookups {
     shards: u32,
     /// How long a router took to read all records and start.
     router_started_ms: f64,
-    rows: Vec<Row>,
+    rows: Vec<LookupRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct LookupRow {
     keys: usize,
     lookup_ns: Figure,
     hash_map_ns: Figure,
@@ -45,7 +45,7 @@ pub(crate) async fn measure(shards: u32) -> Result<Lookups, Exit> {
     let node = Node::builder("memory:", CLUSTER)
         .store(store.clone())
         .name("a");
-    let node = node.keyspace("seed", Hashed(1), Nothing).start();
+    let node = node.keyspace("seed", Hashed(1), NoopHandler).start();
     let node = node.await.map_err(|e| Exit::failed(e.to_string()))?;
     while node.owned().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -76,7 +76,7 @@ pub(crate) async fn measure(shards: u32) -> Result<Lookups, Exit> {
             }));
             got.push(nanos(keys, |key| u64::from(map[key])));
         }
-        rows.push(Row {
+        rows.push(LookupRow {
             keys: keys.len(),
             lookup_ns: Figure::of(looked),
             hash_map_ns: Figure::of(got),

@@ -21,7 +21,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::store_access::{bad_store, random_id, within};
 use crate::table::{Table, WIDTH};
-use scenario::{Cast, Pause, Play};
+use scenario::{Pause, ScenarioSetup, UnavailabilityScenario};
 
 /// Rounds of loads that take longer than this are not repeated.
 const LONG: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ async fn one(
         load_timeout: Duration::from_secs(60) + load * 2,
         ..Settings::default()
     };
-    let cast = Cast {
+    let cast = ScenarioSetup {
         url: url.to_owned(),
         cluster: cluster.clone(),
         settings,
@@ -134,7 +134,7 @@ async fn one(
         traces: bench.trace.clone(),
     };
     let steal = Steal::now();
-    let mut play = Play::begin(store.clone(), cast).await?;
+    let mut play = UnavailabilityScenario::begin(store.clone(), cast).await?;
     let (mut pauses, mut puts) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         pauses.extend(play.round().await?);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure_queue::{OwnershipSettings, WorkerSettings};
 
-use super::super::measure::Row;
-use super::setup::{self, Field};
+use super::super::measure::ReportRow;
+use super::setup::{self, BenchQueue};
 use crate::exit::Exit;
 
 /// How often leases are renewed: there each shard's, here each worker's.
@@ -41,8 +41,8 @@ pub(crate) async fn measure(
     workers: u32,
     shards: u32,
     watched: Duration,
-) -> Result<Vec<Row>, Exit> {
-    let field = Field::new(store, shards).await?;
+) -> Result<Vec<ReportRow>, Exit> {
+    let field = BenchQueue::new(store, shards).await?;
     let leasing = OwnershipSettings {
         ttl_secs: Some(LEASE.as_secs_f64()),
         renew_interval_secs: Some(RENEWAL.as_secs_f64()),
@@ -63,7 +63,7 @@ pub(crate) async fn measure(
     let area = "queue at rest, requests per minute of all workers";
     let case = |what: &str| format!("{workers} × {shards}: {what}");
     let beside = |what: &str, name, ours, theirs| {
-        Row::beside(area, case(what), "", name, vec![(ours, theirs)])
+        ReportRow::beside(area, case(what), "", name, vec![(ours, theirs)])
     };
     Ok(vec![
         beside(

@@ -30,8 +30,8 @@ impl Requests {
     }
 }
 
-/// A queue with nothing in it, in a cluster of its own.
-pub(crate) struct Field {
+/// Empty queue in a cluster of its own, for a benchmark.
+pub(crate) struct BenchQueue {
     pub(crate) queue: Queue,
     url: String,
     cluster: String,
@@ -40,7 +40,7 @@ pub(crate) struct Field {
     _scratch: Option<Scratch>,
 }
 
-impl Field {
+impl BenchQueue {
     pub(crate) async fn new(store: Option<&str>, shards: u32) -> Result<Self, Exit> {
         let (url, scratch) = match store {
             Some(url) => (url.to_owned(), None),
@@ -83,7 +83,7 @@ impl Field {
                 .name(format!("w{n}"))
                 .leasing(leasing.clone())
                 .concurrency(concurrency);
-            crew.push(builder.start(Nothing).await?);
+            crew.push(builder.start(NoopHandler).await?);
         }
         let shards = self.queue.layout().shards();
         let (most, least) = (shards.div_ceil(count), shards / count);
@@ -178,10 +178,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves nothing, at once.
-struct Nothing;
+/// Handler of tasks that does nothing and succeeds at once.
+struct NoopHandler;
 
-impl TaskHandler for Nothing {
+impl TaskHandler for NoopHandler {
     async fn handle(&self, _: Job) -> Result<Outcome, TaskFailure> {
         Ok(Outcome::Done(Payload::none()))
     }

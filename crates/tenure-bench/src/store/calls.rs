@@ -9,7 +9,7 @@ use tenure_store::{DeleteIf, LeaseId, Leases, Put, PutIf, Store, StoreError, Ver
 
 use super::Bed;
 use crate::exit::Exit;
-use crate::measure::Row;
+use crate::measure::ReportRow;
 use crate::store_access::{random_id, within};
 
 const AREA: &str = "direct calls";
@@ -23,7 +23,7 @@ pub(crate) const CALM: Duration = Duration::from_millis(150);
 /// Outlives any run's use of it, and goes by itself.
 const LEASE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
+pub(crate) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<ReportRow>, Exit> {
     let store = &*bed.store;
     let home = prefix(&bed.bare);
     let (mut create, mut update, mut get) = (vec![], vec![], vec![]);
@@ -61,7 +61,7 @@ pub(crate) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
     for _ in 0..repeat {
         seen.push(watched.put_seen().await?.0);
     }
-    let row = |case: &str, values| Row::plain(AREA, case, "µs", values);
+    let row = |case: &str, values| ReportRow::plain(AREA, case, "µs", values);
     let mut rows = vec![
         row("get", get),
         row("create", create),

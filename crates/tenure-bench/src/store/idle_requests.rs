@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use super::Bed;
 use crate::exit::Exit;
-use crate::measure::Row;
+use crate::measure::ReportRow;
 use crate::store_access::within;
-use crate::worker::{KEYSPACE, Nothing};
+use crate::worker::{KEYSPACE, NoopHandler};
 
 const AREA: &str = "idle nodes";
 /// How often they are looked at, at most: each look takes six renewals.
@@ -25,7 +25,7 @@ const TIMEOUT: u32 = 60;
 
 /// What was at rest, and whether the store was too.
 #[derive(Debug, Serialize)]
-pub(crate) struct Rest {
+pub(crate) struct IdleReport {
     nodes: u32,
     shards: u32,
     /// The ttl of these nodes.
@@ -41,7 +41,7 @@ pub(crate) async fn measure(
     count: u32,
     shards: u32,
     repeat: u32,
-) -> Result<(Vec<Row>, Rest), Exit> {
+) -> Result<(Vec<ReportRow>, IdleReport), Exit> {
     let (observed, observer) = ObservedStore::new(bed.store.clone());
     // What is counted is per renewal, so that a longer ttl changes nothing but how soon so many come to rest.
     let ttl = bed.ttl.max(PER_SHARD * shards);
@@ -52,7 +52,7 @@ pub(crate) async fn measure(
             .store(Arc::new(observed.clone()))
             .name(format!("n{n}"))
             .ttl(ttl)
-            .keyspace(KEYSPACE, Hashed(shards), Nothing);
+            .keyspace(KEYSPACE, Hashed(shards), NoopHandler);
         starting.spawn(builder.start());
     }
     let mut nodes = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) async fn measure(
         nodes.push(started.map_err(|e| Exit::failed(e.to_string()))?);
     }
     settled(&nodes, shards, ttl, || observer.snapshot().writes()).await?;
-    let mut rest = Rest {
+    let mut rest = IdleReport {
         nodes: count,
         shards,
         ttl_ms: ttl.as_millis() as u64,
@@ -99,7 +99,7 @@ pub(crate) async fn measure(
 }
 
 /// Requests per node and renewal, by kind. Writes are always told, others only where there were any.
-fn rows(looks: &[(OpCounts, f64)]) -> Vec<Row> {
+fn rows(looks: &[(OpCounts, f64)]) -> Vec<ReportRow> {
     let kinds = Op::ALL
         .into_iter()
         .filter(|op| *op == Op::Put || looks.iter().any(|(asked, _)| asked.of(*op).calls > 0));
@@ -108,7 +108,7 @@ fn rows(looks: &[(OpCounts, f64)]) -> Vec<Row> {
             let each = looks
                 .iter()
                 .map(|(asked, renewals)| asked.of(op).calls as f64 / renewals);
-            Row::plain(AREA, name(op), "per node and renewal", each.collect())
+            ReportRow::plain(AREA, name(op), "per node and renewal", each.collect())
         })
         .collect()
 }
@@ -168,7 +168,7 @@ fn name(op: Op) -> &'static str {
     }
 }
 
-impl Rest {
+impl IdleReport {
     pub(crate) fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         writeln!(
             out,

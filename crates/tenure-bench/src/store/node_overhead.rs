@@ -13,23 +13,23 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use super::Bed;
 use super::calls::{CALM, Leased, Watched, micros, timed, won};
 use crate::exit::Exit;
-use crate::measure::Row;
+use crate::measure::ReportRow;
 use crate::store_access::{CALL_TIMEOUT, random_id, within};
-use crate::worker::Nothing;
+use crate::worker::NoopHandler;
 
 const AREA: &str = "a node compared with them";
 
 /// How often a node is asked whether it has seen a write.
 const LOOK: Duration = Duration::from_micros(20);
 
-pub(crate) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<Row>, Exit> {
+pub(crate) async fn measure(bed: &Bed, repeat: u32) -> Result<Vec<ReportRow>, Exit> {
     let mut rows = Vec::new();
     for mode in [AssignedBy::Rendezvous, AssignedBy::Leader] {
         let node = Node::builder(&bed.url, bed.busy.as_str())
             .name(mode.to_string())
             .ttl(bed.ttl)
             .assigned_by(mode)
-            .keyspace(mode.to_string(), Named, Nothing)
+            .keyspace(mode.to_string(), Named, NoopHandler)
             .start()
             .await
             .map_err(|e| Exit::failed(e.to_string()))?;
@@ -52,7 +52,12 @@ struct Claimed {
 
 /// From the write of a free shard by somebody else to its claim: the write, its way through the watch, one conditional
 /// write, and before that another one where a leader plans. The node's own decisions are what comes on top.
-async fn claims(bed: &Bed, node: &Node, mode: AssignedBy, repeat: u32) -> Result<Vec<Row>, Exit> {
+async fn claims(
+    bed: &Bed,
+    node: &Node,
+    mode: AssignedBy,
+    repeat: u32,
+) -> Result<Vec<ReportRow>, Exit> {
     let mut watched = Watched::begin(bed).await?;
     let (mut seen, mut claimed) = (Vec::new(), Vec::new());
     let led = mode == AssignedBy::Leader;
@@ -69,7 +74,7 @@ async fn claims(bed: &Bed, node: &Node, mode: AssignedBy, repeat: u32) -> Result
             "put → seen by a watch, two compare-and-swaps",
         );
         return Ok(vec![
-            Row::beside(AREA, case, "µs", calls, claimed).aiming_at("≤ 1.2"),
+            ReportRow::beside(AREA, case, "µs", calls, claimed).aiming_at("≤ 1.2"),
         ]);
     }
     let (put, calls) = (
@@ -80,7 +85,8 @@ async fn claims(bed: &Bed, node: &Node, mode: AssignedBy, repeat: u32) -> Result
         ("shard written → seen by a node", put, seen),
         ("free shard written → claimed by a node", calls, claimed),
     ];
-    let row = |(case, calls, pairs)| Row::beside(AREA, case, "µs", calls, pairs).aiming_at("≤ 1.2");
+    let row =
+        |(case, calls, pairs)| ReportRow::beside(AREA, case, "µs", calls, pairs).aiming_at("≤ 1.2");
     Ok(rows.into_iter().map(row).collect())
 }
 
@@ -114,7 +120,7 @@ async fn claim(bed: &Bed, node: &Node, mode: AssignedBy, n: u32) -> Result<Claim
 }
 
 /// Renewals as the node itself times them.
-async fn renewals(bed: &Bed, node: &Node, repeat: u32) -> Result<Row, Exit> {
+async fn renewals(bed: &Bed, node: &Node, repeat: u32) -> Result<ReportRow, Exit> {
     // As a node does: renewals have a connection of their own.
     let store = bed.store.dedicated()?;
     let mut bare = Bare::new(bed, &*store).await?;
@@ -136,7 +142,7 @@ async fn renewals(bed: &Bed, node: &Node, repeat: u32) -> Result<Row, Exit> {
         Bare::Swap { .. } => "compare-and-swap of a record of its size",
         Bare::Lease(_) => "keep_alive",
     };
-    Ok(Row::beside(AREA, "renewal of a node's lease", "µs", name, pairs).aiming_at("≤ 1.2"))
+    Ok(ReportRow::beside(AREA, "renewal of a node's lease", "µs", name, pairs).aiming_at("≤ 1.2"))
 }
 
 /// The one call that a renewal consists of.

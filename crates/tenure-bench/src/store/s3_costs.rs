@@ -21,7 +21,7 @@ use super::calls::won;
 use super::idle_requests::settled;
 use crate::exit::Exit;
 use crate::store_access::within;
-use crate::worker::{KEYSPACE, Nothing};
+use crate::worker::{KEYSPACE, NoopHandler};
 
 /// US dollars per million requests: S3 Standard, us-east-1, by the price list.
 const WRITES_AND_LISTS: f64 = 5.0;
@@ -176,7 +176,7 @@ async fn run_nodes(
             .store(store)
             .name(format!("n{n}"))
             .ttl(ttl)
-            .keyspace(KEYSPACE, Hashed(shards), Nothing);
+            .keyspace(KEYSPACE, Hashed(shards), NoopHandler);
         starting.spawn(builder.start());
     }
     let mut nodes: Vec<Node> = Vec::new();

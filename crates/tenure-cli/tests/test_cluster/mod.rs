@@ -187,7 +187,7 @@ impl TestCluster {
             .address("http", format!("http://127.0.0.1/{name}"))
             .zone("eu")
             .ttl(TTL)
-            .keyspace("orders", Hashed(shards), Nothing);
+            .keyspace("orders", Hashed(shards), NoopHandler);
         let node = self.runtime.block_on(builder.start()).unwrap();
         self.until(|status| served(status) == shards as usize);
         node
@@ -218,7 +218,7 @@ impl TestCluster {
         with: impl FnOnce(tenure::Builder) -> tenure::Builder,
     ) -> Node {
         let builder = Node::builder(self.url(), "shop").name(name).ttl(TTL);
-        let builder = with(builder).keyspace("orders", Hashed(shards), Nothing);
+        let builder = with(builder).keyspace("orders", Hashed(shards), NoopHandler);
         self.runtime.block_on(builder.start()).unwrap()
     }
 
@@ -244,9 +244,9 @@ impl TestCluster {
 }
 
 /// Loads nothing and serves everything.
-struct Nothing;
+struct NoopHandler;
 
-impl Handler for Nothing {
+impl Handler for NoopHandler {
     type State = ();
     async fn load(&self, _: &Shard) -> Result<()> {
         Ok(())

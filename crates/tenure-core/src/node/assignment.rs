@@ -8,7 +8,7 @@ use crate::assign::{
 };
 use crate::hash::shard_number;
 use crate::ids::{KeyspaceName, NodeName, ShardId};
-use crate::plan::{Decision, Live, NoMemory, PlanNode, PlanSettings, Planner, ViewChange};
+use crate::plan::{Decision, LiveRecords, NoMemory, PlanNode, PlanSettings, Planner, ViewChange};
 use crate::reason::Reason;
 use crate::record::{AssignedBy, NodeMode, Ownership, Role, ShardRecord};
 use crate::rules::Mutant;
@@ -239,7 +239,7 @@ impl Assignment {
             .get(keyspace)
             .map(|k| k.planning.settings());
         let ended = |session| cx.ended(session);
-        let live = Live::new(&cx.view, &ended);
+        let live = LiveRecords::new(&cx.view, &ended);
         let (Some(Ok(rules)), Ok(view)) = (
             settings.map(PlanSettings::check),
             live.plan_view(keyspace, &mut NoMemory),

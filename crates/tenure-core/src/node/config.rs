@@ -126,7 +126,7 @@ pub struct NodeConfig {
 
 /// Counts of shards without the owner that they should have, and the longest waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ShardWaitStats {
     /// Number of shards of the node's keyspaces that have no owner.
     pub unclaimed: usize,
     /// Longest time for which one of these shards has had no owner.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ids::SessionId;
 use crate::keys::Key;
 use crate::machine::Expect;
-use crate::record::{Damage, Head, LeaderRecord, PlanId, Record, Role, Unknown};
+use crate::record::{Head, LeaderRecord, PlanId, Record, RecordError, Role, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::view::KeyState;
@@ -82,7 +82,7 @@ impl Leader {
             None | Some(KeyState::Missing { .. }) => (Expect::Absent, 0),
             // The record has a newer format. This node cannot decide whether its leader has ended.
             Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
+                damage: RecordError::Newer(_),
                 ..
             }) => return Leadership::Taken,
             Some(KeyState::Damaged { version, .. }) => (Expect::Version(version), 0),

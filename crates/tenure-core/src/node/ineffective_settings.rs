@@ -3,9 +3,9 @@
 use crate::plan::{BalanceBy, PolicyKind};
 use crate::record::{AssignedBy, PlanningSettings};
 
-/// Planning attributes that a node is started with.
+/// Planning attributes that a node is explicitly started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ExplicitNodeSettings {
     /// Weight of the node.
     pub weight: Option<u32>,
     /// `true` if a limit on the number of shards is set.
@@ -66,7 +66,7 @@ pub fn weight_without_effect<'a>(
 
 /// Lists the attributes and planning settings of a node that would have no effect in its keyspaces, one sentence each.
 pub fn without_effect<'a>(
-    said: Said,
+    said: ExplicitNodeSettings,
     keyspaces: impl IntoIterator<Item = (&'a str, AssignedBy, &'a PlanningSettings)>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
@@ -109,7 +109,7 @@ mod tests {
             band_shards: Some(3),
             ..PlanningSettings::default()
         };
-        let all = Said {
+        let all = ExplicitNodeSettings {
             weight: Some(50),
             capacity: true,
             labels: true,
@@ -123,8 +123,14 @@ mod tests {
         assert_eq!(problems(all, &[(Leader, &usual), (FairShare, &usual)]), 0);
         assert_eq!(problems(all, &[(FairShare, &usual)]), 2);
         assert_eq!(problems(all, &[(Rendezvous, &usual)]), 3);
-        assert_eq!(problems(Said::default(), &[(FairShare, &planned)]), 1);
-        assert_eq!(problems(Said::default(), &[(Rendezvous, &planned)]), 1);
+        assert_eq!(
+            problems(ExplicitNodeSettings::default(), &[(FairShare, &planned)]),
+            1
+        );
+        assert_eq!(
+            problems(ExplicitNodeSettings::default(), &[(Rendezvous, &planned)]),
+            1
+        );
         let jump = PlanningSettings {
             policy: Some(PolicyKind::Jump),
             ..PlanningSettings::default()
@@ -132,7 +138,7 @@ mod tests {
         assert_eq!(problems(all, &[(Leader, &jump)]), 1);
         assert_eq!(problems(all, &[(Leader, &jump), (FairShare, &usual)]), 0);
         for weight in [None, Some(0), Some(100)] {
-            let said = Said { weight, ..all };
+            let said = ExplicitNodeSettings { weight, ..all };
             assert_eq!(problems(said, &[(Leader, &jump)]), 0);
         }
         // A router or a planner has no keyspaces.

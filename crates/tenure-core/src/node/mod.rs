@@ -79,8 +79,10 @@ use store_requests::{
 };
 use timers::Timer;
 
-pub use config::{KeyspaceConfig, NodeConfig, OwnPolicy, Timekeeper, Waiting};
-pub use ineffective_settings::{Said, plan_without_effect, weight_without_effect, without_effect};
+pub use config::{KeyspaceConfig, NodeConfig, OwnPolicy, ShardWaitStats, Timekeeper};
+pub use ineffective_settings::{
+    ExplicitNodeSettings, plan_without_effect, weight_without_effect, without_effect,
+};
 pub(crate) use load_report::load_in_records;
 pub use model_support::{Counters, Listing};
 
@@ -185,7 +187,7 @@ impl Node {
     }
 
     /// Returns the number of shards without the owner that they should have.
-    pub fn waiting(&self) -> Waiting {
+    pub fn waiting(&self) -> ShardWaitStats {
         unserved::waiting(&self.ctx, &self.shards.retries)
     }
 

@@ -13,9 +13,10 @@ use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId};
 use crate::keys::Key;
 use crate::machine::{Expect, StoreFailure};
 use crate::members::Participant;
-use crate::ownership::{Facts, Transition, Writer};
+use crate::ownership::{Transition, TransitionContext, WriteIdentity};
 use crate::plan::{
-    Decision, Live, NodeState, Plan, PlanNode, PlanRules, PlanView, PlannerMemory, plan, plan_with,
+    Decision, LiveRecords, NodeState, Plan, PlanNode, PlanRules, PlanView, PlannerMemory, plan,
+    plan_with,
 };
 use crate::reason::Reason;
 use crate::record::{AssignedBy, Move, MovePhase, Owner, Ownership, PlanId, Record, ShardRecord};
@@ -302,7 +303,7 @@ impl Leader {
             memory: cx.config.timing.ttl * MEMORY,
         };
         let ended = |session| cx.ended(session);
-        let view = Live::new(&cx.view, &ended).plan_view(keyspace, &mut memory);
+        let view = LiveRecords::new(&cx.view, &ended).plan_view(keyspace, &mut memory);
         self.planning = Some(planning);
         view.ok()
     }
@@ -544,14 +545,14 @@ impl Leader {
             }
         };
         let moves = matches!(change, Transition::BeginMove { .. });
-        let writer = Writer {
+        let writer = WriteIdentity {
             owner: Owner {
                 node: cx.config.name.clone(),
                 session,
             },
             nonce: cx.nonce(),
         };
-        let facts = Facts {
+        let facts = TransitionContext {
             ended: &|s| cx.ended(s),
             highest_epoch: seen.record.epoch,
             min_generation: 0,

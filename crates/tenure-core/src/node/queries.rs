@@ -8,10 +8,10 @@ use crate::ids::{Epoch, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use crate::keys::Key;
 use crate::members;
 use crate::members::UnservedReason;
-use crate::plan::{Live, NodeState};
+use crate::plan::{LiveRecords, NodeState};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, KeyspaceKind, Move, Ownership, SessionRecord, ShardRecord,
+    AssignedBy, KeyspaceKind, Move, Ownership, RecordError, SessionRecord, ShardRecord,
 };
 use crate::rules::Mutant;
 use crate::time::Time;
@@ -188,7 +188,7 @@ impl View {
         matches!(
             self.sessions.cell(&id),
             Some(KeyState::Damaged {
-                damage: Damage::Newer(_),
+                damage: RecordError::Newer(_),
                 ..
             })
         )
@@ -210,7 +210,7 @@ impl View {
 
     /// Returns `true` if a shard is assigned to a node that is gone.
     pub(super) fn names_departed(&self, record: &ShardRecord, keyspace: &KeyspaceName) -> bool {
-        Live::new(self, &|_| false).names_departed(record, keyspace)
+        LiveRecords::new(self, &|_| false).names_departed(record, keyspace)
     }
 
     pub(super) fn owned_by(&self, session: SessionId) -> usize {
@@ -264,14 +264,14 @@ impl View {
         matches!(
             cell,
             Some(KeyState::Damaged {
-                damage: Damage::Corrupt(_),
+                damage: RecordError::Corrupt(_),
                 ..
             })
         )
     }
 
     pub(super) fn is_referred_to(&self, session: SessionId) -> bool {
-        Live::new(self, &|_| false).is_referred_to(session)
+        LiveRecords::new(self, &|_| false).is_referred_to(session)
     }
 
     /// Returns `true` if a node is present and may be given shards of a keyspace.

@@ -24,7 +24,7 @@ use crate::machine::Expect;
 use crate::ownership::{Transition, restored};
 use crate::reason::Reason;
 use crate::record::{
-    ClusterRecord, Damage, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, Role,
+    ClusterRecord, Head, KeyspaceKind, KeyspaceRecord, NodeRecord, Record, RecordError, Role,
     ShardRecord, Unknown,
 };
 use crate::rules::Mutant;
@@ -506,7 +506,7 @@ pub(super) fn lost(cx: &Ctx, cell: &KeyState<ShardRecord>) -> Option<(Time, Time
     let rules = cx.config.rules;
     match cell {
         KeyState::Damaged {
-            damage: damage @ Damage::Corrupt(_),
+            damage: damage @ RecordError::Corrupt(_),
             since,
             version,
         } => {

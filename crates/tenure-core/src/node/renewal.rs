@@ -9,7 +9,7 @@ use crate::keys::Key;
 use crate::lease::{Lease, LeasePhase};
 use crate::machine::{Action, Connection, Expect, Found, Reply, Request, StoreFailure};
 use crate::reason::Reason;
-use crate::record::{BootClock, Damage, FORMAT, Head, Record, SessionRecord, Unknown};
+use crate::record::{BootClock, FORMAT, Head, Record, RecordError, SessionRecord, Unknown};
 use crate::rules::Mutant;
 use crate::telemetry::NodeEvent;
 use crate::time::Time;
@@ -355,7 +355,7 @@ impl Session {
                         cx.learn(&key, found);
                         Some(SessionChange::Over(Reason::SessionEnded))
                     }
-                    Err(Damage::Corrupt(_)) => self.rewrite_session(cx, found),
+                    Err(RecordError::Corrupt(_)) => self.rewrite_session(cx, found),
                     Err(newer) => self.renewal_failed(cx, StoreFailure::Denied(newer.to_string())),
                 }
             }

@@ -11,7 +11,7 @@ use crate::members::{NAMED, UnservedReason};
 use crate::record::{Ownership, Role, UnservedShards};
 
 use super::claim_retry::ClaimRetries;
-use super::config::Waiting;
+use super::config::ShardWaitStats;
 use super::context::Ctx;
 use super::renewal::Session;
 
@@ -72,8 +72,8 @@ impl Session {
 }
 
 /// Counts the shards without the owner that they should have.
-pub(super) fn waiting(cx: &Ctx, retries: &ClaimRetries) -> Waiting {
-    let mut waiting = Waiting::default();
+pub(super) fn waiting(cx: &Ctx, retries: &ClaimRetries) -> ShardWaitStats {
+    let mut waiting = ShardWaitStats::default();
     let mut blocked: Option<(&KeyspaceName, Option<UnservedReason>)> = None;
     for (_, since) in retries.waiting() {
         waiting.held_elsewhere += 1;

@@ -15,8 +15,8 @@ fn who(n: u128) -> Owner {
     }
 }
 
-fn writer(n: u128) -> Writer {
-    Writer {
+fn writer(n: u128) -> WriteIdentity {
+    WriteIdentity {
         owner: who(n),
         nonce: Nonce {
             writer: SessionId(n),
@@ -90,7 +90,7 @@ fn step(
         from,
         &writer(by),
         change,
-        &Facts {
+        &TransitionContext {
             ended: &ended,
             highest_epoch: Epoch(0),
             min_generation: 0,
@@ -230,7 +230,7 @@ fn another_incarnation_of_the_target_is_not_the_target() {
         mv: mv(),
         seal: String::new(),
     });
-    let facts = Facts {
+    let facts = TransitionContext {
         ended: &|_| false,
         highest_epoch: Epoch(0),
         min_generation: 0,
@@ -405,7 +405,7 @@ fn a_failure_after_service_begins_a_new_count() {
 #[test]
 fn an_owner_claims_anew_under_a_raised_floor() {
     let old = record(held(true));
-    let facts = Facts {
+    let facts = TransitionContext {
         ended: &|_| false,
         highest_epoch: Epoch(0),
         min_generation: 3,

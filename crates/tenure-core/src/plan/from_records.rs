@@ -48,16 +48,16 @@ impl PlannerMemory for NoMemory {
     }
 }
 
-/// The records of a cluster, and who is known to be gone.
+/// Records of a cluster, read with the sessions that are known to have ended.
 #[derive(Clone, Copy)]
-pub struct Live<'a> {
+pub struct LiveRecords<'a> {
     view: &'a View,
     ended: &'a dyn Fn(SessionId) -> bool,
 }
 
 /// A record that names somebody who is gone, or that nobody needs any more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Stale {
+pub struct StaleRecord {
     /// Its key.
     pub key: Key,
     /// What is stale about it.
@@ -103,7 +103,7 @@ impl StaleReason {
     }
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveRecords<'a> {
     /// These records, and what proves that a session has ended.
     pub fn new(view: &'a View, ended: &'a dyn Fn(SessionId) -> bool) -> Self {
         Self { view, ended }
@@ -216,9 +216,9 @@ impl<'a> Live<'a> {
     }
 
     /// Every record that names somebody who is gone, in the order of keys.
-    pub fn stale(&self) -> Vec<Stale> {
+    pub fn stale(&self) -> Vec<StaleRecord> {
         let mut all = Vec::new();
-        let mut say = |key, reason| all.push(Stale { key, reason });
+        let mut say = |key, reason| all.push(StaleRecord { key, reason });
         for (id, seen) in self.view.shards.iter() {
             let (record, key) = (&seen.record, Key::Shard(id.clone()));
             if record.owner().is_some_and(|o| (self.ended)(o.session)) {

@@ -41,7 +41,7 @@ pub mod what_if;
 mod tests;
 
 pub use decision::{Balance, Decision, DeferredMoves, Plan, PlanProblem};
-pub use from_records::{Live, NoMemory, PlannerMemory, Stale, StaleReason};
+pub use from_records::{LiveRecords, NoMemory, PlannerMemory, StaleReason, StaleRecord};
 pub use input::{
     NodeIx, NodeState, OtherKeyspaces, Pin, PlanNode, PlanShard, PlanShardRecord, PlanView,
     ShardIx, ViewProblem,

@@ -98,18 +98,18 @@ pub enum Record {
 /// Text that a placeholder shows to people.
 const PLACEHOLDER: &str = "placeholder of a lost record, which the nodes restore";
 
-/// Why a stored value cannot be used. It is reported with its key and never rewritten by the way.
+/// Reason why a stored value cannot be used. It is reported with its key and never rewritten by the way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Damage {
+pub enum RecordError {
     /// It is not a record of its kind.
     Corrupt(String),
     /// It was written by a newer version.
     Newer(u32),
 }
 
-impl Damage {
-    /// Damage of a placeholder.
+impl RecordError {
+    /// The error of a placeholder.
     pub fn placeholder() -> Self {
         Self::Corrupt(PLACEHOLDER.to_owned())
     }
@@ -120,7 +120,7 @@ impl Damage {
     }
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Corrupt(problem) => write!(f, "corrupt record: {problem}"),
@@ -149,9 +149,9 @@ impl Record {
     }
 
     /// The value as readers of the store find it.
-    pub fn stored(self) -> Result<Self, Damage> {
+    pub fn stored(self) -> Result<Self, RecordError> {
         match self {
-            Self::Placeholder(_) => Err(Damage::placeholder()),
+            Self::Placeholder(_) => Err(RecordError::placeholder()),
             record => Ok(record),
         }
     }
@@ -185,23 +185,23 @@ impl Record {
     }
 
     /// Reads what is stored at `key`.
-    pub fn decode(key: &Key, bytes: &[u8]) -> Result<Self, Damage> {
+    pub fn decode(key: &Key, bytes: &[u8]) -> Result<Self, RecordError> {
         #[derive(Deserialize)]
         struct Format {
             format: u32,
             #[serde(default)]
             placeholder: serde_json::Value,
         }
-        let corrupt = |e: serde_json::Error| Damage::Corrupt(e.to_string());
+        let corrupt = |e: serde_json::Error| RecordError::Corrupt(e.to_string());
         let Format {
             format,
             placeholder,
         } = serde_json::from_slice(bytes).map_err(corrupt)?;
         if format > FORMAT {
-            return Err(Damage::Newer(format));
+            return Err(RecordError::Newer(format));
         }
         if placeholder == true && matches!(key, Key::Shard(_)) {
-            return Err(Damage::placeholder());
+            return Err(RecordError::placeholder());
         }
         Ok(match key {
             Key::Cluster => {

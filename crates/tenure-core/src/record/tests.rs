@@ -343,7 +343,7 @@ fn a_record_of_a_newer_format_is_refused_whole() {
         let mut json: serde_json::Value = serde_json::from_slice(&record.encode()).unwrap();
         json["format"] = serde_json::json!(FORMAT + 1);
         let read = Record::decode(&key, &serde_json::to_vec(&json).unwrap());
-        assert_eq!(read, Err(Damage::Newer(FORMAT + 1)), "{key}");
+        assert_eq!(read, Err(RecordError::Newer(FORMAT + 1)), "{key}");
     }
 }
 
@@ -358,7 +358,7 @@ fn a_record_that_makes_no_sense_is_corrupt() {
         }
         let read = Record::decode(&shard_key(), &serde_json::to_vec(&json).unwrap());
         assert!(
-            matches!(read, Err(Damage::Corrupt(_))),
+            matches!(read, Err(RecordError::Corrupt(_))),
             "{change}: {read:?}"
         );
     };
@@ -375,11 +375,11 @@ fn a_record_that_makes_no_sense_is_corrupt() {
     check(serde_json::json!({"epoch": -1}));
     assert!(matches!(
         Record::decode(&shard_key(), b"not json"),
-        Err(Damage::Corrupt(_))
+        Err(RecordError::Corrupt(_))
     ));
     assert!(matches!(
         Record::decode(&shard_key(), b""),
-        Err(Damage::Corrupt(_))
+        Err(RecordError::Corrupt(_))
     ));
 }
 
@@ -388,9 +388,9 @@ fn a_placeholder_is_found_unreadable_under_a_shards_key() {
     let key = Key::Shard("orders/3".parse().unwrap());
     let bytes = Record::Placeholder(head()).encode();
     let found = Record::decode(&key, &bytes);
-    assert_eq!(found, Err(Damage::placeholder()));
-    assert!(Damage::placeholder().is_placeholder());
-    assert!(!Damage::Corrupt("cut off".to_owned()).is_placeholder());
+    assert_eq!(found, Err(RecordError::placeholder()));
+    assert!(RecordError::placeholder().is_placeholder());
+    assert!(!RecordError::Corrupt("cut off".to_owned()).is_placeholder());
 }
 
 /// Fields whose own fields are names that users choose.

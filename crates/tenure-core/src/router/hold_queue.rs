@@ -346,7 +346,7 @@ impl<P: FlightCounter<Waiter: Hash, Drained: Hash>> Hash for HoldQueue<P> {
 
 impl<P: FlightCounter> std::fmt::Debug for HoldQueue<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut s = f.debug_struct("Lines");
+        let mut s = f.debug_struct("HoldQueue");
         s.field("open", &self.open).field("reason", &self.reason);
         s.field("held", &self.held()).finish_non_exhaustive()
     }

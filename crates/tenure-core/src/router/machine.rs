@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Action, Event, KnownRefusal, Reachability, RecordVersion, RoutedShard, RouterTiming,
-    ShardObservation, Step, Verdict,
+    Action, Event, KnownRefusal, OwnerSessionState, RecordVersion, RefusalDecision, RoutedShard,
+    RouterTiming, ShardObservation, Step,
 };
 use crate::ids::{SessionId, ShardId};
 use crate::record::HeldByRouter;
@@ -40,7 +40,7 @@ pub struct RouterMachine<K> {
     /// Where the shards' counts of holds begin.
     holds: u64,
     shards: BTreeMap<K, Entry>,
-    sessions: BTreeMap<SessionId, Reachability>,
+    sessions: BTreeMap<SessionId, OwnerSessionState>,
     timers: BTreeSet<(Time, K)>,
     held: HeldByRouter,
     /// Since when what is held is to be told, and whether anybody waits for it.
@@ -93,7 +93,7 @@ impl<K: Copy + Ord> RouterMachine<K> {
     }
 
     /// What is known of a session.
-    pub fn reach(&self, session: SessionId) -> Reachability {
+    pub fn reach(&self, session: SessionId) -> OwnerSessionState {
         self.sessions.get(&session).copied().unwrap_or_default()
     }
 
@@ -105,16 +105,18 @@ impl<K: Copy + Ord> RouterMachine<K> {
             shard: RoutedShard::with(rules, pace, holds),
             wake: None,
         });
-        let reach = sight.owner.map_or(Reachability::Unknown, |s| self.reach(s));
+        let reach = sight
+            .owner
+            .map_or(OwnerSessionState::Unknown, |s| self.reach(s));
         self.step(now, at, Event::Seen(sight, reach));
     }
 
     /// Notes the state of a session in the view of the router's node. A session that has ended can only become live again if
     /// the store was restored under running processes.
-    pub fn session(&mut self, now: Time, session: SessionId, reach: Reachability) {
+    pub fn session(&mut self, now: Time, session: SessionId, reach: OwnerSessionState) {
         let known = self.reach(session);
         let stays_ended =
-            self.rules.broken_by(Mutant::EndedForGood) && known == Reachability::Ended;
+            self.rules.broken_by(Mutant::EndedForGood) && known == OwnerSessionState::Ended;
         if known == reach || stays_ended {
             return;
         }
@@ -135,7 +137,7 @@ impl<K: Copy + Ord> RouterMachine<K> {
     }
 
     /// A request for a shard was refused: says what it is to do.
-    pub fn refused(&mut self, now: Time, at: K, refused: &RequestRefusal) -> Verdict {
+    pub fn refused(&mut self, now: Time, at: K, refused: &RequestRefusal) -> RefusalDecision {
         let refusal = KnownRefusal {
             sent_by: refused.sent_by,
             owner: refused.owner.map(|owner| (owner, self.reach(owner))),
@@ -143,10 +145,10 @@ impl<K: Copy + Ord> RouterMachine<K> {
             followed: refused.followed,
         };
         let Some(kept) = self.shards.get_mut(&at) else {
-            return Verdict::Wait;
+            return RefusalDecision::Wait;
         };
         let (verdict, step) = kept.shard.refused(now, &refusal);
-        if verdict == Verdict::Wait {
+        if verdict == RefusalDecision::Wait {
             self.carry_out(now, at, step);
         }
         verdict
@@ -242,7 +244,7 @@ mod tests {
     /// Shards that are served, with nothing in flight.
     fn keeper(shards: u32) -> RouterMachine<u32> {
         let mut keeper = RouterMachine::new(Rules::sound());
-        keeper.session(ms(0), OWNER, Reachability::Known);
+        keeper.session(ms(0), OWNER, OwnerSessionState::Live);
         for n in 0..shards {
             keeper.seen(ms(0), n, &id(n), sight(1, None));
             keeper.step(ms(0), n, Event::Drained(1));
@@ -278,20 +280,20 @@ mod tests {
     #[test]
     fn a_session_that_ends_holds_all_of_its_shards() {
         let mut keeper = keeper(2);
-        keeper.session(ms(1), OWNER, Reachability::Ended);
+        keeper.session(ms(1), OWNER, OwnerSessionState::Ended);
         let held: Vec<u32> = keeper.take_actions().into_iter().map(|(n, _)| n).collect();
         assert_eq!(
             (keeper.reach(OWNER), held),
-            (Reachability::Ended, vec![0, 1])
+            (OwnerSessionState::Ended, vec![0, 1])
         );
     }
 
     #[test]
     fn shards_of_a_session_that_a_restored_store_brings_back_are_served_again() {
         let mut keeper = keeper(2);
-        keeper.session(ms(1), OWNER, Reachability::Ended);
+        keeper.session(ms(1), OWNER, OwnerSessionState::Ended);
         keeper.take_actions();
-        keeper.session(ms(2), OWNER, Reachability::Known);
+        keeper.session(ms(2), OWNER, OwnerSessionState::Live);
         let flushed = |(n, action)| (action == Action::Flush).then_some(n);
         let flushed: Vec<u32> = keeper
             .take_actions()
@@ -300,7 +302,7 @@ mod tests {
             .collect();
         assert_eq!(
             (keeper.reach(OWNER), flushed),
-            (Reachability::Known, vec![0, 1])
+            (OwnerSessionState::Live, vec![0, 1])
         );
     }
 
@@ -314,7 +316,10 @@ mod tests {
             mark: RecordVersion::default(),
             followed: false,
         };
-        assert_eq!(keeper.refused(ms(5), 0, &turned_away), Verdict::Wait);
+        assert_eq!(
+            keeper.refused(ms(5), 0, &turned_away),
+            RefusalDecision::Wait
+        );
         assert_eq!(keeper.wake(), Some(ms(5) + Duration::from_millis(1)));
         keeper.take_actions();
         keeper.tick(ms(6));

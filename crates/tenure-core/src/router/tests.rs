@@ -39,7 +39,7 @@ fn sight(
         serving,
         moving,
     };
-    Event::Seen(sight, Reachability::Known)
+    Event::Seen(sight, OwnerSessionState::Live)
 }
 
 /// A shard that is served, with requests under way.
@@ -57,7 +57,7 @@ fn actions(shard: &mut RoutedShard, at: u64, event: Event) -> Vec<Action> {
 fn refusal(sent_by: RecordVersion, told: RecordVersion, owner: Option<SessionId>) -> KnownRefusal {
     KnownRefusal {
         sent_by,
-        owner: owner.map(|session| (session, Reachability::Known)),
+        owner: owner.map(|session| (session, OwnerSessionState::Live)),
         mark: told,
         followed: false,
     }
@@ -154,7 +154,7 @@ fn a_refusal_is_followed_once_and_only_to_newer_knowledge() {
     let (verdict, step) = shard.refused(ms(1), &newer);
     assert_eq!(
         (verdict, step),
-        (Verdict::Follow(OTHER), Step::default()),
+        (RefusalDecision::Follow(OTHER), Step::default()),
         "nobody else is kept"
     );
     let again = KnownRefusal {
@@ -162,15 +162,18 @@ fn a_refusal_is_followed_once_and_only_to_newer_knowledge() {
         ..newer.clone()
     };
     let (verdict, step) = shard.clone().refused(ms(1), &again);
-    assert_eq!(verdict, Verdict::Wait);
+    assert_eq!(verdict, RefusalDecision::Wait);
     assert_eq!(step.actions[0], Action::Hold(HoldReason::Refused));
     let nowhere = KnownRefusal {
-        owner: Some((OTHER, Reachability::Unknown)),
+        owner: Some((OTHER, OwnerSessionState::Unknown)),
         ..newer
     };
-    assert_eq!(shard.clone().refused(ms(1), &nowhere).0, Verdict::Wait);
+    assert_eq!(
+        shard.clone().refused(ms(1), &nowhere).0,
+        RefusalDecision::Wait
+    );
     let same = refusal(mark(1, 1), mark(1, 1), Some(OTHER));
-    assert_eq!(shard.refused(ms(1), &same).0, Verdict::Wait);
+    assert_eq!(shard.refused(ms(1), &same).0, RefusalDecision::Wait);
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn a_refusal_by_older_knowledge_than_what_is_known_holds_nobody() {
     let old = refusal(mark(1, 1), mark(1, 1), None);
     assert_eq!(
         shard.refused(ms(2), &old),
-        (Verdict::Wait, Step::default()),
+        (RefusalDecision::Wait, Step::default()),
         "it goes to the new owner from its place"
     );
     assert_eq!(shard.holding(), None);
@@ -201,7 +204,7 @@ fn an_owner_that_refuses_what_it_should_take_is_tried_by_one_request_at_a_time_w
     assert_eq!(step.actions, [Action::FlushOne, Action::Drain(2)]);
     assert_eq!(step.wake, Some(ms(13)));
     let (verdict, step) = shard.refused(ms(12), &refused);
-    assert_eq!((verdict, step.wake), (Verdict::Wait, Some(ms(13))));
+    assert_eq!((verdict, step.wake), (RefusalDecision::Wait, Some(ms(13))));
     let step = shard.step(ms(13), Event::Tick);
     assert_eq!(step.actions, [Action::FlushOne, Action::Drain(3)]);
     assert_eq!(step.wake, Some(ms(17)));
@@ -224,23 +227,23 @@ fn a_shard_whose_owner_is_gone_or_cannot_be_found_is_held() {
     let mut shard = serving();
     let expected = [Action::Hold(HoldReason::OwnerEnded), Action::Drain(1)];
     assert_eq!(
-        actions(&mut shard, 1, Event::Reach(Reachability::Ended)),
+        actions(&mut shard, 1, Event::Reach(OwnerSessionState::Ended)),
         expected
     );
     assert_eq!(
-        actions(&mut shard, 2, Event::Reach(Reachability::Known)),
+        actions(&mut shard, 2, Event::Reach(OwnerSessionState::Live)),
         []
     );
     let mut unfound = RoutedShard::new();
     let Event::Seen(sight, _) = held(OWNER, mark(1, 1)) else {
         unreachable!()
     };
-    let seen = Event::Seen(sight, Reachability::Unknown);
+    let seen = Event::Seen(sight, OwnerSessionState::Unknown);
     let expected = [Action::Hold(HoldReason::Unreachable)];
     assert_eq!(actions(&mut unfound, 1, seen), expected);
     let expected = [Action::Switch(OWNER), Action::Flush];
     assert_eq!(
-        actions(&mut unfound, 2, Event::Reach(Reachability::Known)),
+        actions(&mut unfound, 2, Event::Reach(OwnerSessionState::Live)),
         expected
     );
 }

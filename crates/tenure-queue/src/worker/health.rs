@@ -49,7 +49,7 @@ impl MetricsSource for WorkerHealth {
 
 impl fmt::Debug for WorkerHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Health");
+        let mut told = f.debug_struct("WorkerHealth");
         told.field("worker", &self.engine.name);
         told.field("ready", &self.is_ready()).finish()
     }

@@ -5,7 +5,7 @@
 
 use tenure_core::ids::Epoch;
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::event_queue::Pid;
 
@@ -15,11 +15,11 @@ struct Resource {
     highest: Epoch,
 }
 
-/// The resources of all shards.
+/// Checker of acknowledged writes, with the resources of all shards.
 #[derive(Debug)]
-pub(crate) struct Journal(Vec<Resource>, u64);
+pub(crate) struct AcknowledgedWriteChecker(Vec<Resource>, u64);
 
-impl Journal {
+impl AcknowledgedWriteChecker {
     pub(crate) fn new(shards: usize) -> Self {
         Self(vec![Resource::default(); shards], 0)
     }
@@ -55,7 +55,7 @@ impl Journal {
     }
 
     /// A gate opens for who knows of so many writes.
-    pub(crate) fn opened(&self, at: Instant, pid: Pid, shard: usize, known: u64) -> Verdict {
+    pub(crate) fn opened(&self, at: Instant, pid: Pid, shard: usize, known: u64) -> CheckResult {
         let acknowledged = self.read(shard);
         if known == acknowledged {
             return Ok(());

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::record::ShardRecord;
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::event_queue::Pid;
 
-/// Everything that was ever written or shown of epochs.
+/// Checker of epochs: everything that was ever written or shown of them.
 #[derive(Debug)]
-pub(crate) struct Epochs {
+pub(crate) struct EpochChecker {
     owners: BTreeMap<(usize, Epoch), SessionId>,
     highest: Vec<Epoch>,
     shown: BTreeMap<(Pid, usize), Epoch>,
@@ -25,7 +25,7 @@ pub(crate) struct Epochs {
     pub(crate) refused: u64,
 }
 
-impl Epochs {
+impl EpochChecker {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             owners: BTreeMap::new(),
@@ -40,7 +40,12 @@ impl Epochs {
     }
 
     /// A shard's record was written.
-    pub(crate) fn written(&mut self, at: Instant, shard: usize, record: &ShardRecord) -> Verdict {
+    pub(crate) fn written(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        record: &ShardRecord,
+    ) -> CheckResult {
         let epoch = record.epoch;
         if epoch < self.highest[shard] {
             let highest = self.highest[shard];
@@ -99,7 +104,7 @@ impl Epochs {
         shard: usize,
         epoch: Epoch,
         session: SessionId,
-    ) -> Verdict {
+    ) -> CheckResult {
         if epoch.generation() < self.fenced_from {
             return Ok(());
         }
@@ -129,7 +134,13 @@ impl Epochs {
     }
 
     /// A process says what a shard's record holds: it never goes back to an older one (A14).
-    pub(crate) fn seen(&mut self, at: Instant, pid: Pid, shard: usize, epoch: Epoch) -> Verdict {
+    pub(crate) fn seen(
+        &mut self,
+        at: Instant,
+        pid: Pid,
+        shard: usize,
+        epoch: Epoch,
+    ) -> CheckResult {
         let last = self.seen.entry((pid, shard)).or_insert(epoch);
         if epoch < *last && !self.restored {
             let what = format!(

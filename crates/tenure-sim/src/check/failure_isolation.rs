@@ -3,18 +3,18 @@
 use tenure_core::ids::Epoch;
 use tenure_core::record::AssignedBy;
 
-use super::gates::Gates;
+use super::gates::GateChecker;
 use super::requests::Failure;
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::{Instant, MS};
 use crate::event_queue::Pid;
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::run_config::{Class, Family, RunConfig, nanos};
 
-/// What the cluster was like just before the one fault.
+/// Checker that a failure is local: what the cluster was like just before the one fault.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct FailureIsolationChecker {
     class: Class,
     owners: Vec<(Pid, Epoch)>,
     nodes: Vec<usize>,
@@ -23,14 +23,14 @@ pub(crate) struct Local {
     on_time: bool,
 }
 
-impl Local {
+impl FailureIsolationChecker {
     /// Looks at a cluster that must be whole: nothing has gone wrong yet.
     pub(crate) fn before(
         at: Instant,
         plan: &RunConfig,
         missing: Option<String>,
         processes: &[Process],
-        gates: &Gates,
+        gates: &GateChecker,
     ) -> Result<Self, Violation> {
         if let Some(missing) = missing {
             return Err(Violation::new(
@@ -62,7 +62,7 @@ impl Local {
     }
 
     /// A gate was closed by its process, or a lease ran out under it.
-    pub(crate) fn closed(&self, at: Instant, shard: usize, pid: Pid) -> Verdict {
+    pub(crate) fn closed(&self, at: Instant, shard: usize, pid: Pid) -> CheckResult {
         let untouched = match self.class {
             Class::ShortOutage => true,
             Class::OneDeath => self.nodes.get(shard).copied() != self.victim,
@@ -88,7 +88,7 @@ impl Local {
         at: Instant,
         (shard, came): (usize, Instant),
         failure: Failure,
-    ) -> Verdict {
+    ) -> CheckResult {
         let concerned = match self.class {
             Class::OneDeath => self.nodes.get(shard).copied() == self.victim && came < self.by,
             // Held for longer than requests may be: the store was away for longer than that.
@@ -110,8 +110,8 @@ impl Local {
         &mut self,
         at: Instant,
         missing: impl FnOnce() -> Option<String>,
-        gates: &Gates,
-    ) -> Verdict {
+        gates: &GateChecker,
+    ) -> CheckResult {
         if self.class == Class::ShortOutage {
             return self.same_gates(at, gates);
         }
@@ -129,7 +129,12 @@ impl Local {
     }
 
     /// Looks at the cluster at the end.
-    pub(crate) fn end(&self, at: Instant, processes: &[Process], gates: &Gates) -> Verdict {
+    pub(crate) fn end(
+        &self,
+        at: Instant,
+        processes: &[Process],
+        gates: &GateChecker,
+    ) -> CheckResult {
         if self.class != Class::LongOutage {
             return Ok(());
         }
@@ -147,7 +152,7 @@ impl Local {
         Ok(())
     }
 
-    fn same_gates(&self, at: Instant, gates: &Gates) -> Verdict {
+    fn same_gates(&self, at: Instant, gates: &GateChecker) -> CheckResult {
         for (shard, before) in self.owners.iter().enumerate() {
             let now = gates.admitting(at, shard);
             if now != Some(*before) {

@@ -8,7 +8,7 @@ use tenure_core::ids::{Epoch, SessionId};
 use tenure_core::machine::ActivationId;
 use tenure_core::time::Time;
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::{Clock, Instant};
 use crate::event_queue::Pid;
 
@@ -29,9 +29,9 @@ pub(crate) struct Lease {
     pub(crate) deadline: Time,
 }
 
-/// All gates that were opened and not closed.
+/// Checker of gates, with all that were opened and not closed.
 #[derive(Debug)]
-pub(crate) struct Gates {
+pub(crate) struct GateChecker {
     shards: Vec<Vec<Gate>>,
     leases: Vec<Lease>,
     /// Whether two at once are a violation: not where clocks break the assumption, nor while some process may not have
@@ -39,7 +39,7 @@ pub(crate) struct Gates {
     demanded: bool,
 }
 
-impl Gates {
+impl GateChecker {
     pub(crate) fn new(shards: usize, demanded: bool) -> Self {
         Self {
             shards: vec![Vec::new(); shards],
@@ -63,7 +63,7 @@ impl Gates {
             .find(|lease| lease.session == session)
     }
 
-    pub(crate) fn leased(&mut self, at: Instant, lease: Lease) -> Verdict {
+    pub(crate) fn leased(&mut self, at: Instant, lease: Lease) -> CheckResult {
         let known = self
             .leases
             .iter_mut()
@@ -92,7 +92,7 @@ impl Gates {
         activation: ActivationId,
         session: SessionId,
         epoch: Epoch,
-    ) -> Verdict {
+    ) -> CheckResult {
         self.shards[shard].retain(|gate| gate.pid != pid || gate.activation != activation);
         self.shards[shard].push(Gate {
             pid,
@@ -146,7 +146,7 @@ impl Gates {
             .is_some_and(|lease| lease.clock.at(at) < lease.closes_at)
     }
 
-    fn alone(&self, at: Instant, shard: usize) -> Verdict {
+    fn alone(&self, at: Instant, shard: usize) -> CheckResult {
         if !self.demanded || self.shards[shard].len() < 2 {
             return Ok(());
         }

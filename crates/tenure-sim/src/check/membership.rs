@@ -3,18 +3,18 @@
 use tenure_core::ids::NodeName;
 use tenure_core::record::ShardRecord;
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::run_config::RunConfig;
 
-/// The last owner of each shard, and since when nodes are cordoned, each by number.
+/// Checker of the membership of owners: the last owner of each shard, and since when nodes are cordoned, by number.
 #[derive(Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct MembershipChecker {
     owners: Vec<Option<NodeName>>,
     cordoned: Vec<Option<Instant>>,
 }
 
-impl Strangers {
+impl MembershipChecker {
     pub(crate) fn new(shards: usize, nodes: usize) -> Self {
         Self {
             owners: vec![None; shards],
@@ -48,7 +48,7 @@ impl Strangers {
         shard: usize,
         record: &ShardRecord,
         plan: &RunConfig,
-    ) -> Verdict {
+    ) -> CheckResult {
         let target = record.ownership.moving().map(|(mv, _)| &mv.to.node);
         let owner = record.owner().map(|owner| &owner.node);
         let keyspace = plan.keyspace_of(shard);

@@ -44,5 +44,5 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a checker says.
-pub(crate) type Verdict = Result<(), Violation>;
+/// Result of a check: nothing, or the promise that was broken.
+pub(crate) type CheckResult = Result<(), Violation>;

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use tenure_core::ids::{NodeName, SessionId};
 use tenure_core::record::{NodeMode, NodeRecord};
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 
-/// The mode of each node, as its record had it last.
+/// Checker of node modes: the mode of each node, as its record had it last.
 #[derive(Debug, Default)]
-pub(crate) struct Modes {
+pub(crate) struct NodeModeChecker {
     known: BTreeMap<NodeName, NodeMode>,
     /// Whether nodes that ran out of time wait for an operator.
     manual: bool,
 }
 
-impl Modes {
+impl NodeModeChecker {
     pub(crate) fn new(manual: bool) -> Self {
         Self {
             known: BTreeMap::new(),
@@ -36,7 +36,7 @@ impl Modes {
         name: &NodeName,
         record: Option<&NodeRecord>,
         operator: SessionId,
-    ) -> Verdict {
+    ) -> CheckResult {
         let Some(record) = record else {
             self.known.remove(name);
             return Ok(());

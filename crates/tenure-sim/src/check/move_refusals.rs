@@ -7,7 +7,7 @@
 use tenure_core::ids::Epoch;
 use tenure_core::record::MovePhase;
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::event_queue::Pid;
 
@@ -31,11 +31,11 @@ struct Moving {
     shut: Option<Shut>,
 }
 
-/// The moves of all shards.
+/// Checker that planned moves refuse no request, with the moves of all shards.
 #[derive(Debug)]
-pub(crate) struct Smooth(Vec<Moving>);
+pub(crate) struct MoveRefusalChecker(Vec<Moving>);
 
-impl Smooth {
+impl MoveRefusalChecker {
     pub(crate) fn new(shards: usize) -> Self {
         Self(vec![Moving::default(); shards])
     }
@@ -96,7 +96,7 @@ impl Smooth {
         pid: Pid,
         epoch: Epoch,
         loading: bool,
-    ) -> Verdict {
+    ) -> CheckResult {
         let shut = self.0[shard].shut;
         let shut = shut.filter(|s| s.pid == pid && s.epoch == epoch);
         if shut.is_some_and(|s| s.called_off) {

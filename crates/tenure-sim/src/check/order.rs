@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use tenure_core::ids::SessionId;
 use tenure_core::record::{EndReason, Ownership, SessionRecord, ShardRecord};
 
-use super::gates::Gates;
-use super::{Verdict, Violation};
+use super::gates::GateChecker;
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::process::{Activation, Process, Work};
 
-/// Who had each shard last without having let go of it.
+/// Checker that a shard is released before it is claimed: the last owner of each that has not released it.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct ReleaseOrderChecker {
     holders: Vec<Option<SessionId>>,
     /// Sessions that let go of everything themselves, whatever became of their tombstones.
     resigned: BTreeSet<SessionId>,
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     clocks_hold: bool,
 }
 
-impl Order {
+impl ReleaseOrderChecker {
     pub(crate) fn new(shards: usize, clocks_hold: bool) -> Self {
         Self {
             holders: vec![None; shards],
@@ -49,8 +49,8 @@ impl Order {
         shard: usize,
         record: &ShardRecord,
         processes: &[Process],
-        gates: &Gates,
-    ) -> Verdict {
+        gates: &GateChecker,
+    ) -> CheckResult {
         // Who has sealed has let go: its successor takes it when it likes.
         let sealed = matches!(record.ownership, Ownership::Sealed { .. });
         let owner = record.owner().filter(|_| !sealed);
@@ -96,8 +96,8 @@ impl Order {
         session: SessionId,
         record: &SessionRecord,
         processes: &[Process],
-        gates: &Gates,
-    ) -> Verdict {
+        gates: &GateChecker,
+    ) -> CheckResult {
         match record.ended {
             Some(ended) if ended.reason == EndReason::Resigned => {
                 self.resigned.insert(session);
@@ -120,9 +120,9 @@ impl Order {
         at: Instant,
         session: SessionId,
         processes: &[Process],
-        gates: &Gates,
+        gates: &GateChecker,
         what: &str,
-    ) -> Verdict {
+    ) -> CheckResult {
         let Some(lease) = gates.lease(session) else {
             return Ok(());
         };
@@ -166,7 +166,7 @@ fn stopped(
     processes: &[Process],
     what: &str,
     which: impl Fn(&Activation) -> bool,
-) -> Verdict {
+) -> CheckResult {
     let alive = processes
         .iter()
         .enumerate()

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use tenure_core::ids::SessionId;
 use tenure_core::record::{LeaderRecord, PlanId};
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 
-/// Everything that was ever written of plans and terms. A record that is lost takes with it what it said.
+/// Checker of plans: everything that was ever written of plans and terms. A record that is lost takes with it what it said.
 #[derive(Debug)]
-pub(crate) struct Plans {
+pub(crate) struct PlanChecker {
     shards: Vec<PlanId>,
     leaders: BTreeMap<u64, SessionId>,
     term: u64,
 }
 
-impl Plans {
+impl PlanChecker {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             shards: vec![PlanId::default(); shards],
@@ -26,7 +26,12 @@ impl Plans {
     }
 
     /// A shard's record was written, with this plan; nothing: it was lost.
-    pub(crate) fn written(&mut self, at: Instant, shard: usize, plan: Option<PlanId>) -> Verdict {
+    pub(crate) fn written(
+        &mut self,
+        at: Instant,
+        shard: usize,
+        plan: Option<PlanId>,
+    ) -> CheckResult {
         let last = std::mem::replace(&mut self.shards[shard], plan.unwrap_or_default());
         match plan {
             Some(plan) if plan < last => {
@@ -41,7 +46,7 @@ impl Plans {
     }
 
     /// The leader's record was written; nothing: it was lost, and so may be how far terms had come.
-    pub(crate) fn led(&mut self, at: Instant, record: Option<&LeaderRecord>) -> Verdict {
+    pub(crate) fn led(&mut self, at: Instant, record: Option<&LeaderRecord>) -> CheckResult {
         let Some(record) = record else {
             (self.term, self.leaders) = (0, BTreeMap::new());
             return Ok(());

@@ -6,8 +6,8 @@ use tenure_core::ids::{KeyspaceName, NodeName};
 use tenure_core::keys::Key;
 use tenure_core::record::{NodeMode, Ownership, Record};
 
-use super::gates::Gates;
-use super::{Verdict, Violation};
+use super::gates::GateChecker;
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::process::Process;
 use crate::run_config::{Family, RunConfig, nanos};
@@ -23,7 +23,7 @@ pub(crate) fn missing(
     shards: &[Key],
     processes: &[Process],
     store: &Store,
-    gates: &Gates,
+    gates: &GateChecker,
 ) -> Option<String> {
     let mut sessions = BTreeSet::new();
     for (key, found) in store.iter() {
@@ -102,7 +102,7 @@ fn unserved<'a>(
     shard: usize,
     key: &'a Key,
     store: &'a Store,
-    gates: &Gates,
+    gates: &GateChecker,
     known: &mut Known<'a>,
 ) -> Option<String> {
     let Some(found) = store.get(key) else {
@@ -148,17 +148,22 @@ fn unserved<'a>(
     None
 }
 
-/// Watches that a cluster at rest writes and reads no more than it may (P7).
+/// Checker that an idle cluster writes and reads no more than it may (P7).
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct IdleTrafficChecker {
     from: Instant,
     writes: Vec<u64>,
     lists: Vec<u64>,
     owners: Vec<Option<(usize, tenure_core::ids::Epoch)>>,
 }
 
-impl Rest {
-    pub(crate) fn begin(at: Instant, shards: usize, processes: &[Process], gates: &Gates) -> Self {
+impl IdleTrafficChecker {
+    pub(crate) fn begin(
+        at: Instant,
+        shards: usize,
+        processes: &[Process],
+        gates: &GateChecker,
+    ) -> Self {
         Self {
             from: at,
             writes: processes.iter().map(|process| process.writes).collect(),
@@ -174,8 +179,8 @@ impl Rest {
         at: Instant,
         plan: &RunConfig,
         processes: &[Process],
-        gates: &Gates,
-    ) -> Verdict {
+        gates: &GateChecker,
+    ) -> CheckResult {
         for (pid, process) in processes
             .iter()
             .enumerate()

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tenure_core::router::HoldReason;
 
-use super::{Verdict, Violation};
+use super::{CheckResult, Violation};
 use crate::clients::Req;
 use crate::clock::{Instant, MS};
 use crate::event_queue::Pid;
@@ -38,7 +38,7 @@ pub(crate) struct Sent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Is {
+enum RequestStage {
     UnderWay,
     Waiting,
     Over,
@@ -48,7 +48,7 @@ enum Is {
 struct Book {
     came: Instant,
     line: (Pid, u64),
-    is: Is,
+    is: RequestStage,
     /// Whether it ever had to wait.
     waited: bool,
     /// Whether it was sent at the instant of an answer to another held request of its key. Others need not wait for its end.
@@ -57,9 +57,9 @@ struct Book {
     hops: u32,
 }
 
-/// The books of all requests.
+/// Checker of requests, with the books of all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct RequestChecker {
     books: Vec<Book>,
     /// Requests of one router and key that are not over, in order of arrival.
     lines: BTreeMap<(Pid, u64), VecDeque<Req>>,
@@ -69,14 +69,14 @@ pub(crate) struct Requests {
     holds: Option<(Instant, Vec<u64>)>,
 }
 
-impl Requests {
+impl RequestChecker {
     pub(crate) fn came(&mut self, at: Instant, req: Req, router: Pid, key: u64) {
         debug_assert_eq!(req, self.books.len());
         let line = (router, key);
         self.books.push(Book {
             came: at,
             line,
-            is: Is::UnderWay,
+            is: RequestStage::UnderWay,
             waited: false,
             follows: false,
             admitted: false,
@@ -87,7 +87,7 @@ impl Requests {
 
     pub(crate) fn waits(&mut self, req: Req) {
         let book = &mut self.books[req];
-        (book.is, book.waited) = (Is::Waiting, true);
+        (book.is, book.waited) = (RequestStage::Waiting, true);
     }
 
     /// When a request came.
@@ -96,15 +96,15 @@ impl Requests {
     }
 
     /// A request leaves its router: no earlier one of its key waits, and none that has waited is the first under way.
-    pub(crate) fn sent(&mut self, at: Instant, req: Req) -> Verdict {
+    pub(crate) fn sent(&mut self, at: Instant, req: Req) -> CheckResult {
         let line = self.books[req].line;
         let before = self.lines.get(&line).into_iter().flatten();
         for other in before.take_while(|other| **other < req) {
             let book = &self.books[*other];
             let left_behind = match book.is {
-                Is::Waiting => true,
-                Is::UnderWay => book.waited && !book.follows,
-                Is::Over => false,
+                RequestStage::Waiting => true,
+                RequestStage::UnderWay => book.waited && !book.follows,
+                RequestStage::Over => false,
             };
             if left_behind {
                 let what = format!(
@@ -116,12 +116,12 @@ impl Requests {
         }
         let follows = self.answers.get(&line) == Some(&at);
         let book = &mut self.books[req];
-        (book.is, book.follows) = (Is::UnderWay, follows);
+        (book.is, book.follows) = (RequestStage::UnderWay, follows);
         Ok(())
     }
 
     /// A request goes where a refusal sent it.
-    pub(crate) fn followed(&mut self, at: Instant, req: Req) -> Verdict {
+    pub(crate) fn followed(&mut self, at: Instant, req: Req) -> CheckResult {
         let book = &mut self.books[req];
         book.hops += 1;
         if book.hops > 1 {
@@ -132,7 +132,7 @@ impl Requests {
     }
 
     /// A node lets a request in.
-    pub(crate) fn admitted(&mut self, at: Instant, req: Req) -> Verdict {
+    pub(crate) fn admitted(&mut self, at: Instant, req: Req) -> CheckResult {
         let book = &mut self.books[req];
         if std::mem::replace(&mut book.admitted, true) {
             let what = format!("request {req} is done a second time");
@@ -143,7 +143,7 @@ impl Requests {
 
     /// Whether a node has let it in, and its router has heard nothing yet.
     pub(crate) fn is_in(&self, req: Req) -> bool {
-        self.books[req].admitted && self.books[req].is != Is::Over
+        self.books[req].admitted && self.books[req].is != RequestStage::Over
     }
 
     /// A request reads: it sees everything that its client knew to be acknowledged when it came.
@@ -155,7 +155,7 @@ impl Requests {
         known: u64,
         knows: u64,
         demanded: bool,
-    ) -> Verdict {
+    ) -> CheckResult {
         if known >= knows || !demanded {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl Requests {
         failure: Failure,
         planned: bool,
         at_rest: bool,
-    ) -> Verdict {
+    ) -> CheckResult {
         self.is_over(req);
         let never = matches!(
             failure,
@@ -220,7 +220,7 @@ impl Requests {
 
     fn is_over(&mut self, req: Req) {
         let book = &mut self.books[req];
-        book.is = Is::Over;
+        book.is = RequestStage::Over;
         if let Some(line) = self.lines.get_mut(&book.line) {
             line.retain(|other| *other != req);
         }
@@ -229,18 +229,18 @@ impl Requests {
     /// Whether any request waits.
     pub(crate) fn anything_waits(&self) -> bool {
         let mut open = self.lines.values().flatten();
-        open.any(|req| self.books[*req].is == Is::Waiting)
+        open.any(|req| self.books[*req].is == RequestStage::Waiting)
     }
 
     /// Nothing is held for ever: what came before this instant is over.
-    pub(crate) fn end(&self, at: Instant, before: Instant) -> Verdict {
+    pub(crate) fn end(&self, at: Instant, before: Instant) -> CheckResult {
         for (line, open) in &self.lines {
             let old = open.front().filter(|req| self.books[**req].came < before);
             if let Some(req) = old {
                 let book = &self.books[*req];
                 let what = format!(
                     "request {req}, {} at router process {}, is not answered after {} ms",
-                    if book.is == Is::Waiting {
+                    if book.is == RequestStage::Waiting {
                         "waiting"
                     } else {
                         "under way"

@@ -5,26 +5,26 @@
 
 use std::collections::BTreeSet;
 
-use super::gates::Gates;
-use super::{Verdict, Violation};
+use super::gates::GateChecker;
+use super::{CheckResult, Violation};
 use crate::clock::Instant;
 use crate::event_queue::Pid;
 use crate::process::Process;
 
-/// Who has noticed, and waits for an operator.
+/// Checker of a replaced store: the processes that have noticed and wait for an operator.
 #[derive(Debug, Default)]
-pub(crate) struct Estranged {
+pub(crate) struct StoreReplacementChecker {
     waiting: BTreeSet<Pid>,
 }
 
-impl Estranged {
+impl StoreReplacementChecker {
     /// A process says that the store is not the one it was, before anybody raised the generations.
     pub(crate) fn noticed(&mut self, pid: Pid) {
         self.waiting.insert(pid);
     }
 
     /// A process is about to own something.
-    pub(crate) fn takes(&self, at: Instant, pid: Pid, what: &str) -> Verdict {
+    pub(crate) fn takes(&self, at: Instant, pid: Pid, what: &str) -> CheckResult {
         if !self.waiting.contains(&pid) {
             return Ok(());
         }
@@ -35,7 +35,12 @@ impl Estranged {
     }
 
     /// The generations were raised: what was to be closed is closed.
-    pub(crate) fn raised(&mut self, at: Instant, processes: &[Process], gates: &Gates) -> Verdict {
+    pub(crate) fn raised(
+        &mut self,
+        at: Instant,
+        processes: &[Process],
+        gates: &GateChecker,
+    ) -> CheckResult {
         let waiting = std::mem::take(&mut self.waiting);
         // One that was stopped on its way has not come to it yet; its clock closes its gates.
         let awake = |pid: &Pid| processes[*pid].alive && processes[*pid].paused_until.is_none();

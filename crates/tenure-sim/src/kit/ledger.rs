@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tenure::{Epoch, SessionId, ShardId};
 
-/// A gate that was seen open.
+/// Gate that was observed open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct ObservedGate {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     pub(super) session: SessionId,
@@ -24,7 +24,11 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Looks at all gates that are open now, each with the number of its process.
-    pub(super) fn look(&mut self, now: Duration, all: &[(usize, &Open)]) -> Result<(), String> {
+    pub(super) fn look(
+        &mut self,
+        now: Duration,
+        all: &[(usize, &ObservedGate)],
+    ) -> Result<(), String> {
         let mut admitted: BTreeMap<&ShardId, (usize, Epoch)> = BTreeMap::new();
         for (node, open) in all.iter().filter(|(_, open)| open.until > now) {
             if let Some((other, epoch)) = admitted.insert(&open.shard, (*node, open.epoch)) {
@@ -38,7 +42,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn grow(&mut self, open: &Open) -> Result<(), String> {
+    fn grow(&mut self, open: &ObservedGate) -> Result<(), String> {
         let Some(highest) = self.highest.get_mut(&open.shard) else {
             let first = (open.epoch, open.session);
             self.highest.insert(open.shard.clone(), first);
@@ -67,8 +71,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn open(epoch: u64, session: u128, until: u64) -> Open {
-        Open {
+    fn open(epoch: u64, session: u128, until: u64) -> ObservedGate {
+        ObservedGate {
             shard: "k/0".parse().unwrap(),
             epoch: Epoch(epoch),
             session: SessionId(session),
@@ -76,7 +80,7 @@ mod tests {
         }
     }
 
-    fn look(looks: &[&[(usize, &Open)]]) -> Result<(), String> {
+    fn look(looks: &[&[(usize, &ObservedGate)]]) -> Result<(), String> {
         let mut ledger = Ledger::default();
         let now = Duration::from_secs(10);
         looks.iter().try_for_each(|all| ledger.look(now, all))

@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::ledger::Open;
+use super::ledger::ObservedGate;
 use super::{Kit, Scenario};
 
 /// How long every call takes on its way to the store. Some time must pass: what is tried again and again for want of an
@@ -41,7 +41,7 @@ pub(super) struct Process<S: Scenario> {
     pub(super) faults: FaultHandle,
     requests: Vec<JoinHandle<()>>,
     /// Gates that were open when it last ran.
-    pub(super) open: Vec<Open>,
+    pub(super) open: Vec<ObservedGate>,
     scenario: Arc<S>,
 }
 
@@ -185,7 +185,7 @@ impl<S: Scenario> Process<S> {
         for shard in node.owned() {
             if let Ok(entered) = node.enter_shard::<S::Handler>(&shard) {
                 let grant = entered.grant();
-                self.open.push(Open {
+                self.open.push(ObservedGate {
                     epoch: grant.epoch(),
                     session: grant.session(),
                     until: now + grant.closes_at().since(clock.now()),

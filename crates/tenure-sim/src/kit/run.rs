@@ -8,7 +8,7 @@ use tenure::store::Store;
 use tenure::store::memory::MemoryStore;
 
 use super::faults::{self, Fault, Planned};
-use super::ledger::{Ledger, Open};
+use super::ledger::{Ledger, ObservedGate};
 use super::process::Process;
 use super::{Kit, Scenario, SeedReport};
 use crate::rng::Rng;
@@ -161,7 +161,7 @@ impl<'a, S: Scenario> Run<'a, S> {
         for node in 0..self.places.len() {
             self.look_at(node);
         }
-        let open: Vec<(usize, &Open)> = self
+        let open: Vec<(usize, &ObservedGate)> = self
             .places
             .iter()
             .enumerate()

@@ -58,9 +58,9 @@ pub(crate) fn without_bases(line: &str) -> String {
 /// How [`EndReason::Missing`] hashes.
 const UNPROVEN: isize = EndReason::Missing as isize;
 
-/// One recognised word.
+/// Token of a state: one recognised word of what a machine hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tok {
+pub(crate) enum StateToken {
     Raw(u64),
     Time(u64),
     Version(u64),
@@ -143,7 +143,7 @@ impl Hasher for Recorder {
 }
 
 /// What a value hashes, recognised.
-pub(crate) fn toks(value: &impl Hash, revs: Revs, out: &mut Vec<Tok>) {
+pub(crate) fn toks(value: &impl Hash, revs: Revs, out: &mut Vec<StateToken>) {
     let mut recorder = Recorder(Vec::with_capacity(512));
     value.hash(&mut recorder);
     let words = recorder.0;
@@ -180,13 +180,18 @@ fn is_dated(rest: &[Word]) -> bool {
 }
 
 /// Takes one thing off the front; says how many words it was.
-fn recognise(words: &[Word], revs: Revs, seen: &mut Option<Record>, out: &mut Vec<Tok>) -> usize {
+fn recognise(
+    words: &[Word],
+    revs: Revs,
+    seen: &mut Option<Record>,
+    out: &mut Vec<StateToken>,
+) -> usize {
     match *words {
         // How new what a router knows is.
         [Word::U64(e), Word::U64(rev), ..]
             if revs == Revs::InMarks && base::EPOCHS.contains(&e) =>
         {
-            out.extend([Tok::Epoch(e), Tok::Rev(rev)]);
+            out.extend([StateToken::Epoch(e), StateToken::Rev(rev)]);
             2
         }
         // The head of a record.
@@ -203,13 +208,13 @@ fn recognise(words: &[Word], revs: Revs, seen: &mut Option<Record>, out: &mut Ve
             });
             let is_shard = matches!(rest, [Word::U64(e), ..] if base::EPOCHS.contains(e));
             if is_shard && revs != Revs::LeftOut {
-                out.push(Tok::Rev(r));
+                out.push(StateToken::Rev(r));
             }
-            out.push(Tok::Nonce(writer, n));
+            out.push(StateToken::Nonce(writer, n));
             4
         }
         [Word::U128(writer), Word::U64(n), ..] if is_nonce(n) => {
-            out.push(Tok::Nonce(writer, n));
+            out.push(StateToken::Nonce(writer, n));
             2
         }
         // The ttl of a session, how often it was renewed, the cluster's boot, the format that it reads.
@@ -221,7 +226,7 @@ fn recognise(words: &[Word], revs: Revs, seen: &mut Option<Record>, out: &mut Ve
             Word::U32(1),
             ..,
         ] => {
-            out.extend([Tok::Raw(u64::from(ttl)), Tok::Raw(boot)]);
+            out.extend([StateToken::Raw(u64::from(ttl)), StateToken::Raw(boot)]);
             5
         }
         // When a value was seen, and the mark of its key.
@@ -229,13 +234,13 @@ fn recognise(words: &[Word], revs: Revs, seen: &mut Option<Record>, out: &mut Ve
             if within(t, base::TIMES) && seen.is_some_and(|record| record.rev == high) =>
         {
             if seen.take().is_some_and(|record| record.dated) {
-                out.push(Tok::Time(t));
+                out.push(StateToken::Time(t));
             }
             2
         }
         [Word::Size(len), Word::U64(e), ..] if len > 0 && base::EPOCHS.contains(&e) => {
             history(words, len).unwrap_or_else(|| {
-                out.push(Tok::Raw(len as u64));
+                out.push(StateToken::Raw(len as u64));
                 1
             })
         }
@@ -267,23 +272,23 @@ fn history(words: &[Word], len: usize) -> Option<usize> {
     Some(at)
 }
 
-fn single(word: Word) -> Tok {
+fn single(word: Word) -> StateToken {
     match word {
-        Word::U64(n) if within(n, base::TIMES) => Tok::Time(n),
-        Word::U64(n) if within(n, base::VERSIONS) => Tok::Version(n),
-        Word::U64(n) if within(n, base::OPS) => Tok::Op(n),
-        Word::U64(n) if within(n, base::RUNS) => Tok::Run(n),
-        Word::U64(n) if within(n, base::HOLDS) => Tok::Hold(n),
-        Word::U64(n) if base::EPOCHS.contains(&n) => Tok::Epoch(n),
-        Word::U64(n) if base::MOVES.contains(&n) => Tok::Move(n),
+        Word::U64(n) if within(n, base::TIMES) => StateToken::Time(n),
+        Word::U64(n) if within(n, base::VERSIONS) => StateToken::Version(n),
+        Word::U64(n) if within(n, base::OPS) => StateToken::Op(n),
+        Word::U64(n) if within(n, base::RUNS) => StateToken::Run(n),
+        Word::U64(n) if within(n, base::HOLDS) => StateToken::Hold(n),
+        Word::U64(n) if base::EPOCHS.contains(&n) => StateToken::Epoch(n),
+        Word::U64(n) if base::MOVES.contains(&n) => StateToken::Move(n),
         // The count itself is above every mark that was made.
-        Word::U64(n) if is_nonce(n) => Tok::Raw(0),
-        Word::U128(n) => Tok::Session(n),
-        Word::U8(n) => Tok::Raw(u64::from(n)),
-        Word::U32(n) => Tok::Raw(u64::from(n)),
-        Word::U64(n) | Word::Bytes(n) => Tok::Raw(n),
-        Word::Size(n) => Tok::Raw(n as u64),
-        Word::Tag(n) => Tok::Raw(n as u64),
+        Word::U64(n) if is_nonce(n) => StateToken::Raw(0),
+        Word::U128(n) => StateToken::Session(n),
+        Word::U8(n) => StateToken::Raw(u64::from(n)),
+        Word::U32(n) => StateToken::Raw(u64::from(n)),
+        Word::U64(n) | Word::Bytes(n) => StateToken::Raw(n),
+        Word::Size(n) => StateToken::Raw(n as u64),
+        Word::Tag(n) => StateToken::Raw(n as u64),
     }
 }
 
@@ -291,7 +296,7 @@ fn single(word: Word) -> Tok {
 #[derive(Debug)]
 pub(crate) struct Words {
     parts: Vec<Part>,
-    toks: Vec<Tok>,
+    toks: Vec<StateToken>,
     pub(crate) revs: Revs,
 }
 
@@ -318,7 +323,7 @@ impl Words {
     }
 
     pub(crate) fn raw(&mut self, n: u64) {
-        self.toks.push(Tok::Raw(n));
+        self.toks.push(StateToken::Raw(n));
     }
 
     pub(crate) fn add(&mut self, value: &impl Hash) {
@@ -330,7 +335,7 @@ impl Words {
         toks(value, Revs::InMarks, &mut self.toks);
     }
 
-    pub(crate) fn extend(&mut self, toks: &[Tok]) {
+    pub(crate) fn extend(&mut self, toks: &[StateToken]) {
         self.toks.extend_from_slice(toks);
     }
 
@@ -340,9 +345,9 @@ impl Words {
         let (mut ops, mut runs, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         for tok in &self.toks[begin..] {
             match tok {
-                Tok::Op(n) => ops.push(*n),
-                Tok::Run(n) => runs.push(*n),
-                Tok::Hold(n) => holds.push(*n),
+                StateToken::Op(n) => ops.push(*n),
+                StateToken::Run(n) => runs.push(*n),
+                StateToken::Hold(n) => holds.push(*n),
                 _ => {}
             }
         }
@@ -377,10 +382,10 @@ impl Words {
         let mut revs = Vec::new();
         for tok in &self.toks {
             match *tok {
-                Tok::Version(n) => versions.push(n),
-                Tok::Nonce(w, n) => nonces.push((w, n)),
-                Tok::Session(n) => sessions.push(n),
-                Tok::Rev(n) => revs.push(n),
+                StateToken::Version(n) => versions.push(n),
+                StateToken::Nonce(w, n) => nonces.push((w, n)),
+                StateToken::Session(n) => sessions.push(n),
+                StateToken::Rev(n) => revs.push(n),
                 _ => {}
             }
         }
@@ -398,20 +403,22 @@ impl Words {
             told(9, part.end as u64 - begin as u64);
             for tok in &self.toks[begin..part.end] {
                 let (kind, n) = match *tok {
-                    Tok::Raw(n) => (0, n),
-                    Tok::Time(t) => {
+                    StateToken::Raw(n) => (0, n),
+                    StateToken::Time(t) => {
                         let ago = part.now.wrapping_sub(t) as i64;
                         (1, ago.min(part.memory as i64) as u64)
                     }
-                    Tok::Version(n) => (2, rank(&versions, &n)),
-                    Tok::Nonce(w, n) => (3, rank(&nonces, &(w, n)) << 32 | rank(&sessions, &w)),
-                    Tok::Session(n) => (4, rank(&sessions, &n)),
-                    Tok::Op(n) => (5, rank(&part.ops, &n)),
-                    Tok::Run(n) => (6, rank(&part.runs, &n)),
-                    Tok::Epoch(n) => (7, n.wrapping_sub(epoch)),
-                    Tok::Move(n) => (8, place(&mut moves, n)),
-                    Tok::Rev(n) => (10, rank(&revs, &n)),
-                    Tok::Hold(n) => (11, rank(&part.holds, &n)),
+                    StateToken::Version(n) => (2, rank(&versions, &n)),
+                    StateToken::Nonce(w, n) => {
+                        (3, rank(&nonces, &(w, n)) << 32 | rank(&sessions, &w))
+                    }
+                    StateToken::Session(n) => (4, rank(&sessions, &n)),
+                    StateToken::Op(n) => (5, rank(&part.ops, &n)),
+                    StateToken::Run(n) => (6, rank(&part.runs, &n)),
+                    StateToken::Epoch(n) => (7, n.wrapping_sub(epoch)),
+                    StateToken::Move(n) => (8, place(&mut moves, n)),
+                    StateToken::Rev(n) => (10, rank(&revs, &n)),
+                    StateToken::Hold(n) => (11, rank(&part.holds, &n)),
                 };
                 told(kind, n);
             }

@@ -47,7 +47,7 @@ pub enum Begin {
 
 /// Kind of the last node of a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Last {
+pub enum LastNodeKind {
     /// The same as the others.
     Alike,
     /// A node that serves no keyspace.
@@ -70,7 +70,7 @@ pub struct Scope {
     /// How many nodes there are; they have one shard. Where there are more clocks, the others are routers'.
     pub nodes: usize,
     /// Kind of the last node, where it differs from the others.
-    pub last: Last,
+    pub last: LastNodeKind,
     /// How it begins.
     pub begin: Begin,
     /// How much may go wrong.
@@ -245,7 +245,7 @@ pub const SCOPES: &[Scope] = &[
         "two nodes, one of which does not serve the keyspace; a node is asked to stop, and comes back; one message is late \
          or lost",
     )
-    .last(Last::Stranger)
+    .last(LastNodeKind::Stranger)
     .may(Budget { delays: 1, ..STOP })
     .back(&[Back::WithDirectory])
     .sees(&[ClaimedFree, Resigned, LateWrite])
@@ -254,7 +254,7 @@ pub const SCOPES: &[Scope] = &[
         "elsewhere",
         "two nodes that serve different keyspaces; a node is asked to stop, and comes back",
     )
-    .last(Last::Elsewhere)
+    .last(LastNodeKind::Elsewhere)
     .begin(OUT_OF_STEP)
     .may(STOP)
     .back(&[Back::WithDirectory])
@@ -264,7 +264,7 @@ pub const SCOPES: &[Scope] = &[
         "planner",
         "a node and a process that only plans; one of them is asked to stop, and comes back",
     )
-    .last(Last::Planner)
+    .last(LastNodeKind::Planner)
     .begin(OUT_OF_STEP)
     .may(STOP)
     .back(&[Back::WithDirectory])
@@ -274,7 +274,7 @@ pub const SCOPES: &[Scope] = &[
         "cordon",
         "two nodes, one of them cordoned; a node is asked to stop, and comes back",
     )
-    .last(Last::Cordoned)
+    .last(LastNodeKind::Cordoned)
     .begin(OUT_OF_STEP)
     .may(STOP)
     .back(&[Back::WithDirectory])
@@ -284,7 +284,7 @@ pub const SCOPES: &[Scope] = &[
         "cordon-delay",
         "two nodes, one of them cordoned; a node is asked to stop, and comes back; one message is late or lost",
     )
-    .last(Last::Cordoned)
+    .last(LastNodeKind::Cordoned)
     .may(Budget { delays: 1, ..STOP })
     .back(&[Back::WithDirectory])
     .sees(&[ClaimedFree, Resigned, LateWrite]),
@@ -343,7 +343,7 @@ const fn two(name: &'static str, about: &'static str) -> Scope {
         name,
         about,
         nodes: 2,
-        last: Last::Alike,
+        last: LastNodeKind::Alike,
         begin: IN_STEP,
         budget: NOTHING,
         back: &[],
@@ -376,7 +376,7 @@ impl Scope {
         Self { begin, ..self }
     }
 
-    const fn last(self, last: Last) -> Self {
+    const fn last(self, last: LastNodeKind) -> Self {
         Self { last, ..self }
     }
 

@@ -4,8 +4,8 @@ use super::canonical::without_bases;
 use super::explore::Exploration;
 use super::liveness::BOUND;
 use super::state::State;
-use super::transitions::Act;
-use super::world::Telling;
+use super::transitions::ModelAction;
+use super::world::StepReport;
 
 /// How many lines of a beginning, or of a recovery that fails, are told.
 const ENDS: usize = 40;
@@ -15,11 +15,11 @@ impl Exploration {
     pub(super) fn story(
         &self,
         promise: &str,
-        path: &[(State, Option<Act>)],
+        path: &[(State, Option<ModelAction>)],
     ) -> (String, Vec<String>) {
-        let mut telling = Telling {
+        let mut telling = StepReport {
             lines: Some(Vec::new()),
-            ..Telling::default()
+            ..StepReport::default()
         };
         if let [(only, None)] = path {
             self.tell_beginning(only, &mut telling);
@@ -43,12 +43,12 @@ impl Exploration {
     }
 
     /// Tells the end of the start, for a promise that is broken before anything goes wrong.
-    fn tell_beginning(&self, broken: &State, telling: &mut Telling) {
+    fn tell_beginning(&self, broken: &State, telling: &mut StepReport) {
         let print = broken.print();
         for beginning in self.beginnings() {
-            let mut all = Telling {
+            let mut all = StepReport {
                 lines: Some(Vec::new()),
-                ..Telling::default()
+                ..StepReport::default()
             };
             if self.begin(&beginning, &mut all).print() == print {
                 let lines = all.lines.unwrap_or_default();
@@ -63,7 +63,7 @@ impl Exploration {
     }
 
     /// Tells the beginning of a recovery that does not succeed, and what is missing at its end.
-    fn tell_recovery(&self, state: &State, telling: &mut Telling) -> String {
+    fn tell_recovery(&self, state: &State, telling: &mut StepReport) -> String {
         telling.line(|| "faults stop here".to_owned());
         let begun = telling.lines.as_ref().map_or(0, Vec::len);
         let mut state = state.healed(self.rules, telling);

@@ -16,18 +16,24 @@ use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 
 use super::canonical::base;
-use super::config::Last;
+use super::config::LastNodeKind;
 use super::reachability::Sight;
 use super::router::RouterProcess;
-use super::state::{Activation, Lease, Process, Sent, State, Waiting};
-use super::world::{REQUEST_TIMEOUT, Telling, shard, timing};
+use super::state::{Activation, Lease, PendingStoreRequest, Process, State, UnansweredRequest};
+use super::world::{REQUEST_TIMEOUT, StepReport, shard, timing};
 use crate::describe;
 use crate::router::sessions_in;
 use crate::world::named;
 
 impl State {
     /// Starts a process in a seat.
-    pub(crate) fn start(&mut self, n: usize, directory: bool, rules: Rules, telling: &mut Telling) {
+    pub(crate) fn start(
+        &mut self,
+        n: usize,
+        directory: bool,
+        rules: Rules,
+        telling: &mut StepReport,
+    ) {
         let keyspace = KeyspaceConfig {
             kind: KeyspaceKind::Hashed(1),
             mode: AssignedBy::Rendezvous,
@@ -44,7 +50,7 @@ impl State {
             name: named(NodeName::new(format!("n{n}"))),
             role: match seat.part {
                 _ if seat.router => Role::Router,
-                Last::Planner => Role::Planner,
+                LastNodeKind::Planner => Role::Planner,
                 _ => Role::Node,
             },
             addresses: BTreeMap::new(),
@@ -55,13 +61,15 @@ impl State {
             version: "model".to_owned(),
             keyspaces: match seat.part {
                 _ if seat.router => BTreeMap::new(),
-                Last::Stranger | Last::Planner => BTreeMap::new(),
-                Last::Elsewhere => {
+                LastNodeKind::Stranger | LastNodeKind::Planner => BTreeMap::new(),
+                LastNodeKind::Elsewhere => {
                     let kind = KeyspaceKind::Named;
                     let other = named(KeyspaceName::new("elsewhere"));
                     [(other, KeyspaceConfig { kind, ..keyspace })].into()
                 }
-                Last::Alike | Last::Cordoned => [(shard().keyspace, keyspace)].into(),
+                LastNodeKind::Alike | LastNodeKind::Cordoned => {
+                    [(shard().keyspace, keyspace)].into()
+                }
             },
             timing: timing(),
             rules,
@@ -99,7 +107,7 @@ impl State {
     }
 
     /// Hands an event to a machine and carries out what it answers.
-    pub(crate) fn step(&mut self, n: usize, event: Event, telling: &mut Telling) {
+    pub(crate) fn step(&mut self, n: usize, event: Event, telling: &mut StepReport) {
         let now = self.seats[n].time(self.now);
         let settles = self.seats[n]
             .process
@@ -139,7 +147,7 @@ impl State {
         self.check_gates();
     }
 
-    fn heard(&mut self, n: usize, event: &Event, telling: &mut Telling) {
+    fn heard(&mut self, n: usize, event: &Event, telling: &mut StepReport) {
         let Event::Reply { op, reply } = event else {
             return;
         };
@@ -167,7 +175,7 @@ impl State {
         }
     }
 
-    fn act(&mut self, n: usize, action: Action, now: Time, telling: &mut Telling) {
+    fn act(&mut self, n: usize, action: Action, now: Time, telling: &mut StepReport) {
         match &action {
             Action::Report(note) => {
                 telling.sights |= Sight::of(note);
@@ -404,7 +412,7 @@ impl State {
     }
 
     /// A process that says that it owns nothing leaves.
-    fn leave(&mut self, n: usize, telling: &mut Telling) {
+    fn leave(&mut self, n: usize, telling: &mut StepReport) {
         let open = self
             .process(n)
             .is_some_and(|p| p.stays.iter().any(|stay| stay.open));
@@ -415,7 +423,7 @@ impl State {
     }
 
     /// A process is gone. What it sent may still arrive.
-    pub(crate) fn die(&mut self, n: usize, telling: &mut Telling) {
+    pub(crate) fn die(&mut self, n: usize, telling: &mut StepReport) {
         self.fail_requests(n, None, telling);
         let seat = &mut self.seats[n];
         seat.paused = false;
@@ -438,7 +446,7 @@ impl State {
         let Some(process) = self.process(n) else {
             return;
         };
-        process.waiting.push(Waiting {
+        process.waiting.push(UnansweredRequest {
             op,
             key,
             write,
@@ -447,7 +455,7 @@ impl State {
             settles: None,
         });
         let entropy = process.entropy;
-        self.requests.push(Sent {
+        self.requests.push(PendingStoreRequest {
             seat: n,
             entropy,
             op,
@@ -457,7 +465,7 @@ impl State {
     }
 
     /// The first request of a process whose time is over, or else the time itself.
-    pub(crate) fn wake(&mut self, n: usize, telling: &mut Telling) {
+    pub(crate) fn wake(&mut self, n: usize, telling: &mut StepReport) {
         let now = self.seats[n].time(self.now);
         let Some(process) = self.seats[n].process.as_deref() else {
             return;
@@ -484,7 +492,7 @@ impl State {
     }
 
     /// Hands a letter of the inbox to the machine.
-    pub(crate) fn hear(&mut self, n: usize, letter: usize, telling: &mut Telling) {
+    pub(crate) fn hear(&mut self, n: usize, letter: usize, telling: &mut StepReport) {
         let Some(letter) = self.process(n).and_then(|p| p.inbox.remove(letter)) else {
             return;
         };

@@ -6,57 +6,57 @@ use stateright::{Expectation, Model, Property};
 use tenure_core::rules::Rules;
 
 use super::canonical::base;
-use super::config::{Begin, Budget, Last, Scope};
-use super::invariants::Ghost;
+use super::config::{Begin, Budget, LastNodeKind, Scope};
+use super::invariants::HighestEpoch;
 use super::liveness::Distances;
 use super::reachability::Sights;
-use super::state::{Seat, State};
+use super::state::{ModelNode, State};
 use super::store::ModelStore;
-use super::transitions::Act;
-use super::world::{TTL, Telling};
+use super::transitions::ModelAction;
+use super::world::{StepReport, TTL};
 use crate::clock::Clock;
 
-/// A promise that every state is to keep.
-pub(super) struct Promise {
+/// Invariant that every state is to keep.
+pub(super) struct StateInvariant {
     pub(super) name: &'static str,
     pub(super) holds: fn(&Exploration, &State) -> bool,
 }
 
 /// All that every state is to keep.
-pub(super) const PROMISES: &[Promise] = &[
-    Promise {
+pub(super) const PROMISES: &[StateInvariant] = &[
+    StateInvariant {
         name: "P1",
         holds: |_, state| !state.breaks("P1"),
     },
-    Promise {
+    StateInvariant {
         name: "P2",
         holds: |_, state| !state.breaks("P2"),
     },
-    Promise {
+    StateInvariant {
         name: "P3",
         holds: |_, state| !state.breaks("P3"),
     },
-    Promise {
+    StateInvariant {
         name: "P4",
         holds: |_, state| !state.breaks("P4"),
     },
-    Promise {
+    StateInvariant {
         name: "A9",
         holds: |_, state| !state.breaks("A9"),
     },
-    Promise {
+    StateInvariant {
         name: "record",
         holds: |_, state| !state.breaks("record"),
     },
-    Promise {
+    StateInvariant {
         name: "cordon",
         holds: |_, state| !state.breaks("cordon"),
     },
-    Promise {
+    StateInvariant {
         name: "contract",
         holds: |_, state| !state.breaks("contract"),
     },
-    Promise {
+    StateInvariant {
         name: "P6",
         holds: |model, state| {
             state.broken.is_some() || !state.is_quiet() || model.distances.heals(state, model.rules)
@@ -75,23 +75,23 @@ pub(crate) struct Exploration {
 
 impl Model for Exploration {
     type State = State;
-    type Action = Act;
+    type Action = ModelAction;
 
     fn init_states(&self) -> Vec<State> {
         let beginnings = self.beginnings();
         beginnings
             .iter()
-            .map(|beginning| self.begin(beginning, &mut Telling::default()))
+            .map(|beginning| self.begin(beginning, &mut StepReport::default()))
             .collect()
     }
 
-    fn actions(&self, state: &State, out: &mut Vec<Act>) {
+    fn actions(&self, state: &State, out: &mut Vec<ModelAction>) {
         state.acts(&self.scope, out);
     }
 
-    fn next_state(&self, state: &State, act: Act) -> Option<State> {
+    fn next_state(&self, state: &State, act: ModelAction) -> Option<State> {
         let mut state = state.clone();
-        let mut telling = Telling::default();
+        let mut telling = StepReport::default();
         state.apply_act(act, self.rules, &mut telling);
         self.sights.add(telling.sights);
         Some(state)
@@ -158,8 +158,8 @@ impl Exploration {
     }
 
     /// The state at one of the beginnings.
-    pub(super) fn begin(&self, beginning: &Beginning, telling: &mut Telling) -> State {
-        let seat = |(n, rate_ppm): (usize, &i64)| Seat {
+    pub(super) fn begin(&self, beginning: &Beginning, telling: &mut StepReport) -> State {
+        let seat = |(n, rate_ppm): (usize, &i64)| ModelNode {
             clock: Clock {
                 offset: base::TIMES,
                 rate_ppm: *rate_ppm,
@@ -170,7 +170,7 @@ impl Exploration {
             router: n >= self.scope.nodes,
             part: match n + 1 == self.scope.nodes {
                 true => self.scope.last,
-                false => Last::Alike,
+                false => LastNodeKind::Alike,
             },
             process: None,
         };
@@ -180,7 +180,7 @@ impl Exploration {
             store: Arc::new(ModelStore::new()),
             requests: Vec::new(),
             left: Budget::default(),
-            ghost: Ghost::default(),
+            ghost: HighestEpoch::default(),
             broken: None,
             memory: self.scope.memory(),
             strict: self.scope.budget.crashes == 0 && self.scope.budget.pauses == 0,
@@ -191,7 +191,7 @@ impl Exploration {
                 state.calm_until(state.now + each, self.rules, telling);
             }
         }
-        if self.scope.last == Last::Cordoned {
+        if self.scope.last == LastNodeKind::Cordoned {
             state.cordon(self.scope.nodes - 1, telling);
             state.calm_until(state.now + TTL, self.rules, telling);
         }

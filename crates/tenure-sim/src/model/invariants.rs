@@ -11,23 +11,23 @@ use tenure_core::record::{EndReason, Record, SessionRecord, ShardRecord};
 use super::state::State;
 use crate::describe::short;
 
-/// A promise that was broken.
+/// Breach of an invariant of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Breach {
+pub(crate) struct InvariantBreach {
     pub(crate) promise: &'static str,
     pub(crate) what: String,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for InvariantBreach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.promise, self.what)
     }
 }
 
-/// The furthest that the shard's epochs ever came, and whose that epoch is. Epochs never go back, so that no older one can
+/// Highest epoch that the shard ever had, and whose that epoch is. Epochs never go back, so that no older one can
 /// get another owner.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Ghost {
+pub(crate) struct HighestEpoch {
     pub(crate) highest: Epoch,
     pub(crate) owner: Option<SessionId>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Ghost {
 impl State {
     pub(crate) fn breach(&mut self, promise: &'static str, what: impl Into<String>) {
         if self.broken.is_none() {
-            self.broken = Some(Arc::new(Breach {
+            self.broken = Some(Arc::new(InvariantBreach {
                 promise,
                 what: what.into(),
             }));
@@ -73,7 +73,7 @@ impl State {
     /// P2: an epoch is handed to the application only if the record that made it is in the store, and is its newest.
     pub(crate) fn check_shown(&mut self, epoch: Epoch, session: SessionId) {
         if self.ghost.highest != epoch || self.ghost.owner != Some(session) {
-            let Ghost { highest, owner } = self.ghost;
+            let HighestEpoch { highest, owner } = self.ghost;
             let what = format!(
                 "session {} shows epoch {epoch}, but the newest is {highest} of {}",
                 short(session),
@@ -102,7 +102,7 @@ impl State {
 
     fn check_epoch(&mut self, after: &ShardRecord) {
         let owner = after.owner().map(|by| by.session);
-        let Ghost { highest, owner: of } = self.ghost;
+        let HighestEpoch { highest, owner: of } = self.ghost;
         if after.epoch < highest {
             let what = format!(
                 "the shard's epoch goes back from {highest} to {}",
@@ -113,7 +113,7 @@ impl State {
         if after.epoch == highest && of.is_some() && owner.is_some() && owner != of {
             return self.breach("P2", format!("epoch {highest} has two owners"));
         }
-        self.ghost = Ghost {
+        self.ghost = HighestEpoch {
             highest: after.epoch,
             owner: owner.or(of.filter(|_| after.epoch == highest)),
         };

@@ -12,10 +12,10 @@ use tenure_core::keys::Key;
 use tenure_core::record::{Ownership, Record};
 use tenure_core::rules::Rules;
 
-use super::config::{Budget, Last};
-use super::state::{Seat, State};
-use super::transitions::Act;
-use super::world::{Telling, shard};
+use super::config::{Budget, LastNodeKind};
+use super::state::{ModelNode, State};
+use super::transitions::ModelAction;
+use super::world::{StepReport, shard};
 
 /// Within how many steps a state must be whole.
 pub(crate) const BOUND: u32 = 1_000;
@@ -58,7 +58,7 @@ impl Distances {
 
     /// Whether the state becomes whole in time, once faults stop.
     pub(crate) fn heals(&self, state: &State, rules: Rules) -> bool {
-        let mut telling = Telling::default();
+        let mut telling = StepReport::default();
         let mut state = state.healed(rules, &mut telling);
         let (mut steps, mut path) = (0, Vec::new());
         let distance = loop {
@@ -92,7 +92,7 @@ impl Distances {
 impl State {
     /// This state at the moment when faults stop: what is late arrives, who stands still goes on, and if nobody is left who
     /// could serve the shard, the first node starts.
-    pub(crate) fn healed(&self, rules: Rules, telling: &mut Telling) -> Self {
+    pub(crate) fn healed(&self, rules: Rules, telling: &mut StepReport) -> Self {
         let mut state = self.clone();
         state.left = Budget::default();
         for sent in &mut state.requests {
@@ -124,8 +124,9 @@ impl State {
     }
 
     /// Starts the first node if nobody is left who could serve the shard: one that was stopping may end after faults have.
-    pub(crate) fn keep_going(&mut self, rules: Rules, telling: &mut Telling) {
-        let owns_nothing = |s: &Seat| s.router || s.part != Last::Alike || s.process.is_none();
+    pub(crate) fn keep_going(&mut self, rules: Rules, telling: &mut StepReport) {
+        let owns_nothing =
+            |s: &ModelNode| s.router || s.part != LastNodeKind::Alike || s.process.is_none();
         if self.seats.iter().all(owns_nothing) {
             self.start(0, false, rules, telling);
         }
@@ -133,7 +134,7 @@ impl State {
 
     /// Whether nothing is left to do but to let time pass.
     pub(crate) fn is_quiet(&self) -> bool {
-        matches!(self.first_calm(), None | Some(Act::Pass))
+        matches!(self.first_calm(), None | Some(ModelAction::Pass))
     }
 
     /// Whether nothing is missing.

@@ -18,6 +18,6 @@ mod store;
 mod transitions;
 mod world;
 
-pub use config::{Back, Budget, Last, SCOPES, Scope, scope};
+pub use config::{Back, Budget, LastNodeKind, SCOPES, Scope, scope};
 pub use reachability::Sight;
 pub use run::{ModelOptions, ModelResult, Progress, check};

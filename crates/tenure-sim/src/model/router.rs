@@ -13,8 +13,8 @@ use tenure_core::machine::{ActivationId, Event as NodeEvent};
 use tenure_core::record::Ownership;
 use tenure_core::router::hold_queue::{ArrivalNo, FlightCounter, FlushMode, HoldQueue};
 use tenure_core::router::{
-    Action, Event, HoldReason, Reachability, RecordVersion, RequestRefusal, RouterMachine,
-    RouterTiming, ShardObservation as Seen, Verdict,
+    Action, Event, HoldReason, OwnerSessionState, RecordVersion, RefusalDecision, RequestRefusal,
+    RouterMachine, RouterTiming, ShardObservation as Seen,
 };
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
@@ -22,7 +22,7 @@ use tenure_core::time::Time;
 use super::canonical::base;
 use super::reachability::Sight;
 use super::state::State;
-use super::world::{Telling, shard};
+use super::world::{StepReport, shard};
 
 /// Something that a line tells.
 #[derive(Clone, Copy, Debug)]
@@ -103,9 +103,9 @@ impl FlightCounter for ShardTransport {
     }
 }
 
-/// How far a request is.
+/// Stage of a request on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Is {
+pub(crate) enum RequestStage {
     /// It waits at the router.
     Waiting,
     /// It is on its way to a node.
@@ -117,11 +117,11 @@ pub(crate) enum Is {
     },
 }
 
-/// A request that is not over.
+/// Request of a client that is not over.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct OpenRequest {
     number: u8,
-    pub(crate) is: Is,
+    pub(crate) is: RequestStage,
     /// It comes to its node, or is answered, at some time.
     pub(crate) late: bool,
     /// It has waited.
@@ -146,7 +146,7 @@ pub(crate) struct RouterProcess {
     held_at: Option<Epoch>,
     /// A request that had waited is being answered in this step.
     answering: bool,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<OpenRequest>,
     next: u8,
 }
 
@@ -179,7 +179,7 @@ impl RouterProcess {
         self.keeper.wake()
     }
 
-    fn at(&mut self, number: u8) -> Option<&mut Asked> {
+    fn at(&mut self, number: u8) -> Option<&mut OpenRequest> {
         self.asked.iter_mut().find(|asked| asked.number == number)
     }
 }
@@ -195,7 +195,7 @@ impl State {
         n: usize,
         sessions: &[SessionId],
         now: Time,
-        telling: &mut Telling,
+        telling: &mut StepReport,
     ) {
         let Some(process) = self.process(n) else {
             return;
@@ -205,7 +205,7 @@ impl State {
             return;
         };
         for session in sessions {
-            if let Some(reach) = Reachability::of(view, *session) {
+            if let Some(reach) = OwnerSessionState::of(view, *session) {
                 desk.keeper.session(now, *session, reach);
             }
         }
@@ -213,7 +213,13 @@ impl State {
     }
 
     /// A router's node machine has seen the shard's record.
-    pub(crate) fn router_sees(&mut self, n: usize, sight: Seen, now: Time, telling: &mut Telling) {
+    pub(crate) fn router_sees(
+        &mut self,
+        n: usize,
+        sight: Seen,
+        now: Time,
+        telling: &mut StepReport,
+    ) {
         let Some(desk) = self.desk(n) else { return };
         desk.route = (sight.owner.or(desk.route.0), sight.mark);
         desk.keeper.seen(now, (), &shard(), sight);
@@ -221,7 +227,7 @@ impl State {
     }
 
     /// Has the transport do what the machine says, until it says nothing more.
-    fn carry_on(&mut self, n: usize, telling: &mut Telling) {
+    fn carry_on(&mut self, n: usize, telling: &mut StepReport) {
         let now = self.seats[n].time(self.now);
         loop {
             let Some(desk) = self.desk(n) else { return };
@@ -255,13 +261,13 @@ impl State {
     }
 
     /// A request comes at a router.
-    pub(crate) fn ask(&mut self, n: usize, telling: &mut Telling) {
+    pub(crate) fn ask(&mut self, n: usize, telling: &mut StepReport) {
         let Some(desk) = self.desk(n) else { return };
         let number = desk.next;
         desk.next += 1;
-        desk.asked.push(Asked {
+        desk.asked.push(OpenRequest {
             number,
-            is: Is::Away,
+            is: RequestStage::Away,
             late: false,
             runs: false,
             follows: false,
@@ -281,10 +287,10 @@ impl State {
         self.carry_on(n, telling);
     }
 
-    fn wait(&mut self, n: usize, number: u8, telling: &mut Telling) {
+    fn wait(&mut self, n: usize, number: u8, telling: &mut StepReport) {
         let Some(desk) = self.desk(n) else { return };
         if let Some(asked) = desk.at(number) {
-            (asked.is, asked.late, asked.trial) = (Is::Waiting, false, false);
+            (asked.is, asked.late, asked.trial) = (RequestStage::Waiting, false, false);
         }
         let ticket = ArrivalNo::new(u64::from(number));
         desk.lines.join(&desk.post, LINE, ticket, 0, number);
@@ -297,15 +303,14 @@ impl State {
     }
 
     /// A request leaves its router: none that came before it is left behind.
-    fn send_on(&mut self, n: usize, number: u8, telling: &mut Telling) {
+    fn send_on(&mut self, n: usize, number: u8, telling: &mut StepReport) {
         let Some(desk) = self.desk(n) else { return };
         let (to, mark) = desk.route;
-        let behind = desk
-            .asked
-            .iter()
-            .any(|a| a.number < number && (a.is == Is::Waiting || (a.runs && !a.follows)));
+        let behind = desk.asked.iter().any(|a| {
+            a.number < number && (a.is == RequestStage::Waiting || (a.runs && !a.follows))
+        });
         if let Some(asked) = desk.at(number) {
-            (asked.is, asked.to, asked.mark) = (Is::Away, to, mark);
+            (asked.is, asked.to, asked.mark) = (RequestStage::Away, to, mark);
         }
         telling.line(|| {
             format!(
@@ -319,7 +324,7 @@ impl State {
     }
 
     /// A request reaches its node: it is let in, or turned away.
-    pub(crate) fn enter(&mut self, n: usize, at: usize, telling: &mut Telling) {
+    pub(crate) fn enter(&mut self, n: usize, at: usize, telling: &mut StepReport) {
         let Some(asked) = self.asked(n, at) else {
             return;
         };
@@ -339,7 +344,8 @@ impl State {
                 self.breach("P4", "a request is done a second time");
             }
             if let Some(asked) = self.desk(n).and_then(|desk| desk.asked.get_mut(at)) {
-                (asked.is, asked.entered, asked.late) = (Is::In { seat, activation }, true, false);
+                (asked.is, asked.entered, asked.late) =
+                    (RequestStage::In { seat, activation }, true, false);
             }
             return;
         }
@@ -354,7 +360,7 @@ impl State {
         };
         let Some(desk) = self.desk(n) else { return };
         match desk.keeper.refused(now, (), &turned_away) {
-            Verdict::Follow(session) => {
+            RefusalDecision::Follow(session) => {
                 if followed {
                     self.breach("P4", "a request follows a second refusal");
                 }
@@ -363,12 +369,12 @@ impl State {
                     (asked.followed, asked.late) = (true, false);
                 }
             }
-            Verdict::Wait => self.wait(n, number, telling),
+            RefusalDecision::Wait => self.wait(n, number, telling),
         }
         self.carry_on(n, telling);
     }
 
-    fn asked(&self, n: usize, at: usize) -> Option<&Asked> {
+    fn asked(&self, n: usize, at: usize) -> Option<&OpenRequest> {
         let desk = self.seats[n].process.as_deref()?.desk.as_ref()?;
         desk.asked.get(at)
     }
@@ -401,8 +407,9 @@ impl State {
     }
 
     /// A node answers.
-    pub(crate) fn serve(&mut self, n: usize, at: usize, telling: &mut Telling) {
-        let Some(Is::In { seat, activation }) = self.asked(n, at).map(|asked| asked.is) else {
+    pub(crate) fn serve(&mut self, n: usize, at: usize, telling: &mut StepReport) {
+        let Some(RequestStage::In { seat, activation }) = self.asked(n, at).map(|asked| asked.is)
+        else {
             return;
         };
         telling.line(|| format!("n{seat} answers a request"));
@@ -411,7 +418,7 @@ impl State {
     }
 
     /// Ends a request, answered or failed: others may go.
-    fn over(&mut self, n: usize, at: usize, answered: bool, telling: &mut Telling) {
+    fn over(&mut self, n: usize, at: usize, answered: bool, telling: &mut StepReport) {
         let now = self.seats[n].time(self.now);
         let Some(desk) = self.desk(n).filter(|desk| at < desk.asked.len()) else {
             return;
@@ -437,7 +444,7 @@ impl State {
     pub(crate) fn is_busy(&self, seat: usize, activation: ActivationId) -> bool {
         let desks = self.seats.iter().filter_map(|s| s.process.as_deref());
         let mut asked = desks.filter_map(|p| p.desk.as_ref()).flat_map(|d| &d.asked);
-        asked.any(|asked| asked.is == Is::In { seat, activation })
+        asked.any(|asked| asked.is == RequestStage::In { seat, activation })
     }
 
     /// What a node was working on fails: it dies, or its work is cut.
@@ -445,11 +452,11 @@ impl State {
         &mut self,
         seat: usize,
         activation: Option<ActivationId>,
-        telling: &mut Telling,
+        telling: &mut StepReport,
     ) {
         for n in 0..self.seats.len() {
-            let hit = |asked: &Asked| match asked.is {
-                Is::In {
+            let hit = |asked: &OpenRequest| match asked.is {
+                RequestStage::In {
                     seat: s,
                     activation: r,
                 } => s == seat && activation.is_none_or(|activation| activation == r),
@@ -466,7 +473,7 @@ impl State {
     }
 
     /// A router's own timer.
-    pub(crate) fn router_tick(&mut self, n: usize, telling: &mut Telling) {
+    pub(crate) fn router_tick(&mut self, n: usize, telling: &mut StepReport) {
         let now = self.seats[n].time(self.now);
         let Some(desk) = self.desk(n) else { return };
         let told = desk.keeper.tick(now);
@@ -478,7 +485,7 @@ impl State {
 }
 
 impl RouterProcess {
-    fn order(&mut self, action: Action, telling: &mut Telling) {
+    fn order(&mut self, action: Action, telling: &mut StepReport) {
         match action {
             Action::Hold(reason) => {
                 if reason == HoldReason::Freezing {

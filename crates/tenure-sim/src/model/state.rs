@@ -10,35 +10,35 @@ use tenure_core::machine::{ActivationId, Event, OpId, Reply, Request};
 use tenure_core::node::Node;
 use tenure_core::time::Time;
 
-use super::canonical::{Revs, Tok, Words, toks};
-use super::config::{Budget, Last};
-use super::invariants::{Breach, Ghost};
+use super::canonical::{Revs, StateToken, Words, toks};
+use super::config::{Budget, LastNodeKind};
+use super::invariants::{HighestEpoch, InvariantBreach};
 use super::router::RouterProcess;
 use super::store::ModelStore;
 use crate::clock::{Clock, Instant};
 
-/// A state. Equal states have the same future; see [`super::canon`].
+/// A state. Equal states have the same future; see [`super::canonical`].
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) now: Instant,
     /// One for each node name.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<ModelNode>,
     pub(crate) store: Arc<ModelStore>,
     /// On their way to the store, in the order of sending.
-    pub(crate) requests: Vec<Sent>,
+    pub(crate) requests: Vec<PendingStoreRequest>,
     /// Misfortune that may still happen.
     pub(crate) left: Budget,
-    pub(crate) ghost: Ghost,
-    pub(crate) broken: Option<Arc<Breach>>,
+    pub(crate) ghost: HighestEpoch,
+    pub(crate) broken: Option<Arc<InvariantBreach>>,
     /// Times older than this are not told apart.
     pub(crate) memory: u64,
     /// Whether no request may fail: no process can have died or stood still.
     pub(crate) strict: bool,
 }
 
-/// A node name, its machine's clock, its data directory, and the process that runs there, if one does.
+/// Node of the model: its name, its machine's clock, its data directory, and the process that runs there, if one does.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ModelNode {
     pub(crate) clock: Clock,
     pub(crate) directory: Option<SessionId>,
     /// How many processes it has had.
@@ -47,7 +47,7 @@ pub(crate) struct Seat {
     /// Its processes are routers.
     pub(crate) router: bool,
     /// Kind of its processes.
-    pub(crate) part: Last,
+    pub(crate) part: LastNodeKind,
     pub(crate) process: Option<Arc<Process>>,
 }
 
@@ -58,20 +58,20 @@ pub(crate) struct Process {
     /// The number that its sessions and marks count up from.
     pub(crate) entropy: u128,
     pub(crate) wake: Option<Time>,
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<UnansweredRequest>,
     pub(crate) stays: Vec<Activation>,
     pub(crate) leases: Vec<Lease>,
     /// Events in the order in which they came.
-    pub(crate) inbox: VecDeque<Letter>,
+    pub(crate) inbox: VecDeque<PendingEvent>,
     /// What a router has beside its machine.
     pub(crate) desk: Option<RouterProcess>,
     /// What the machine hashes, once somebody has asked.
-    pub(crate) toks: OnceLock<Vec<Tok>>,
+    pub(crate) toks: OnceLock<Vec<StateToken>>,
 }
 
-/// A request that is not answered yet.
+/// Store request of a process that is not answered yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct UnansweredRequest {
     pub(crate) op: OpId,
     pub(crate) key: Option<Key>,
     pub(crate) write: bool,
@@ -103,17 +103,17 @@ pub(crate) struct Lease {
     pub(crate) deadline: Time,
 }
 
-/// An event for a machine.
+/// Event that waits for a machine to hear it.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Letter {
+pub(crate) struct PendingEvent {
     pub(crate) event: Arc<Event>,
     /// It is heard at some time, or never.
     pub(crate) late: bool,
 }
 
-/// A request for the store.
+/// Request that has not reached the store yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct PendingStoreRequest {
     pub(crate) seat: usize,
     pub(crate) entropy: u128,
     pub(crate) op: OpId,
@@ -122,7 +122,7 @@ pub(crate) struct Sent {
     pub(crate) late: bool,
 }
 
-impl Seat {
+impl ModelNode {
     /// What its clock shows.
     pub(crate) fn time(&self, now: Instant) -> Time {
         self.clock.at(now)
@@ -147,7 +147,7 @@ impl Process {
                 .is_some_and(|lease| now < lease.closes_at)
     }
 
-    fn toks(&self, revs: Revs) -> &[Tok] {
+    fn toks(&self, revs: Revs) -> &[StateToken] {
         self.toks.get_or_init(|| {
             let mut all = Vec::new();
             toks(&self.machine.essence(), revs, &mut all);
@@ -200,7 +200,7 @@ impl Process {
 
     /// Puts an event into the inbox.
     pub(crate) fn post(&mut self, event: Event) {
-        self.inbox.push_back(Letter {
+        self.inbox.push_back(PendingEvent {
             event: Arc::new(event),
             late: false,
         });
@@ -220,7 +220,7 @@ impl Process {
 
 impl State {
     /// The process that sent a request, if it still waits for the answer.
-    pub(crate) fn waiter(&self, sent: &Sent) -> Option<&Process> {
+    pub(crate) fn waiter(&self, sent: &PendingStoreRequest) -> Option<&Process> {
         self.seats[sent.seat]
             .process
             .as_deref()

@@ -10,8 +10,8 @@ use tenure_core::record::{NodeRecord, Record};
 
 use super::canonical::base;
 use super::reachability::Sight;
-use super::state::{Letter, Process, State};
-use super::world::Telling;
+use super::state::{PendingEvent, Process, State};
+use super::world::StepReport;
 use crate::describe;
 use crate::world::named;
 
@@ -39,7 +39,7 @@ impl ModelStore {
 
 impl State {
     /// A request reaches the store and takes effect.
-    pub(crate) fn land(&mut self, at: usize, telling: &mut Telling) {
+    pub(crate) fn land(&mut self, at: usize, telling: &mut StepReport) {
         let sent = self.requests.remove(at);
         let heard = self.waiter(&sent).is_some();
         telling.line(|| {
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    fn apply(&mut self, request: &Request, heard: bool, telling: &mut Telling) -> Reply {
+    fn apply(&mut self, request: &Request, heard: bool, telling: &mut StepReport) -> Reply {
         let store = &self.store;
         match request {
             Request::Get(key) => Reply::Got(store.keys.get(key).cloned()),
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    fn put(&mut self, key: &Key, record: &Record, telling: &mut Telling) -> Version {
+    fn put(&mut self, key: &Key, record: &Record, telling: &mut StepReport) -> Version {
         let store = Arc::make_mut(&mut self.store);
         store.revision += 1;
         let version = Version::Number(store.revision);
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// An operator cordons the node of a seat.
-    pub(crate) fn cordon(&mut self, seat: usize, telling: &mut Telling) {
+    pub(crate) fn cordon(&mut self, seat: usize, telling: &mut StepReport) {
         let key = Key::Node(named(NodeName::new(format!("n{seat}"))));
         let found = self.store.keys.get(&key).cloned();
         if let Some(Ok(Record::Node(node))) = found.map(|found| found.record) {
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// A key is removed.
-    pub(crate) fn remove(&mut self, key: &Key, telling: &mut Telling) {
+    pub(crate) fn remove(&mut self, key: &Key, telling: &mut StepReport) {
         let store = Arc::make_mut(&mut self.store);
         store.revision += 1;
         store.keys.remove(key);
@@ -165,7 +165,7 @@ impl State {
                                 if changes.iter().any(|(changed, _)| changed == key))
                     });
                 }
-                process.inbox.push_back(Letter {
+                process.inbox.push_back(PendingEvent {
                     event: Arc::clone(&event),
                     late: false,
                 });
@@ -195,7 +195,8 @@ impl State {
         });
         self.requests = requests;
         for n in 0..self.seats.len() {
-            let idle = |process: &Process, letter: &Letter| letter.late && is_idle(process, letter);
+            let idle =
+                |process: &Process, letter: &PendingEvent| letter.late && is_idle(process, letter);
             let Some(process) = self.seats[n].process.as_deref() else {
                 continue;
             };
@@ -211,7 +212,7 @@ impl State {
 }
 
 /// Whether hearing a letter would change nothing.
-fn is_idle(process: &Process, letter: &Letter) -> bool {
+fn is_idle(process: &Process, letter: &PendingEvent) -> bool {
     match &*letter.event {
         Event::Reply { op, .. } => !process.waits_for(*op),
         Event::Changed { changes, .. } => changes.iter().all(|(key, found)| {

@@ -17,14 +17,14 @@ use tenure_core::rules::Rules;
 
 use super::config::{Back, Scope};
 use super::reachability::Sight;
-use super::router::{Is, RouterProcess};
+use super::router::{RequestStage, RouterProcess};
 use super::state::State;
-use super::world::{Telling, shard};
+use super::world::{StepReport, shard};
 use crate::clock::Instant;
 
-/// A step.
+/// Action that leads from one state of the model to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum ModelAction {
     /// A process hears a letter of its inbox.
     Hear(usize, usize),
     /// Something is due by the clock of a process.
@@ -62,10 +62,10 @@ pub(crate) enum Act {
 }
 
 /// What a request does next.
-fn going(n: usize, at: usize, is: Is) -> Act {
+fn going(n: usize, at: usize, is: RequestStage) -> ModelAction {
     match is {
-        Is::In { .. } => Act::Serve(n, at),
-        Is::Away | Is::Waiting => Act::Enter(n, at),
+        RequestStage::In { .. } => ModelAction::Serve(n, at),
+        RequestStage::Away | RequestStage::Waiting => ModelAction::Enter(n, at),
     }
 }
 
@@ -88,7 +88,7 @@ fn conflict(a: &Request, b: &Request) -> bool {
 
 impl State {
     /// What happens next if nothing goes wrong; several where requests of several processes race.
-    fn calm(&self, out: &mut Vec<Act>) {
+    fn calm(&self, out: &mut Vec<ModelAction>) {
         for (n, seat) in self.seats.iter().enumerate() {
             let Some(process) = seat.running() else {
                 continue;
@@ -96,17 +96,17 @@ impl State {
             let due = process.is_due(seat.time(self.now));
             let letter = process.inbox.iter().position(|letter| !letter.late);
             if let Some(letter) = letter {
-                out.push(Act::Hear(n, letter));
+                out.push(ModelAction::Hear(n, letter));
             }
             if due {
-                out.push(Act::Wake(n));
+                out.push(ModelAction::Wake(n));
             }
             if out.is_empty()
                 && let Some(desk) = &process.desk
                 && let Some(at) = desk
                     .asked
                     .iter()
-                    .position(|a| !a.late && a.is != Is::Waiting)
+                    .position(|a| !a.late && a.is != RequestStage::Waiting)
             {
                 out.push(going(n, at, desk.asked[at].is));
             }
@@ -122,13 +122,13 @@ impl State {
             let Some(first) = first else { continue };
             if !self.races(first) {
                 out.clear();
-                out.push(Act::Land(first));
+                out.push(ModelAction::Land(first));
                 return;
             }
-            out.push(Act::Land(first));
+            out.push(ModelAction::Land(first));
         }
         if out.is_empty() && self.next_instant().is_some() {
-            out.push(Act::Pass);
+            out.push(ModelAction::Pass);
         }
     }
 
@@ -141,44 +141,44 @@ impl State {
     }
 
     /// All steps that there are.
-    pub(crate) fn acts(&self, scope: &Scope, out: &mut Vec<Act>) {
+    pub(crate) fn acts(&self, scope: &Scope, out: &mut Vec<ModelAction>) {
         if self.broken.is_some() {
             return;
         }
         self.calm(out);
         let left = self.left;
         match out[..] {
-            [Act::Land(at)] if left.removals == 0 && left.losses == 0 => {
+            [ModelAction::Land(at)] if left.removals == 0 && left.losses == 0 => {
                 // Nobody else has to do with it: what may strike others can strike them later.
                 if left.delays > 0 {
-                    out.push(Act::HoldRequest(at));
+                    out.push(ModelAction::HoldRequest(at));
                 }
                 self.late(out);
                 self.asks(out);
                 self.strike(self.requests[at].seat, out);
             }
-            [Act::Enter(n, at) | Act::Serve(n, at)] => {
+            [ModelAction::Enter(n, at) | ModelAction::Serve(n, at)] => {
                 if left.delays > 0 {
-                    out.push(Act::HoldAsked(n, at));
+                    out.push(ModelAction::HoldAsked(n, at));
                 }
                 for n in 0..self.seats.len() {
                     self.strike(n, out);
                 }
             }
-            [Act::Hear(n, _) | Act::Wake(n), ..] => {
-                if let Act::Hear(_, letter) = out[0]
+            [ModelAction::Hear(n, _) | ModelAction::Wake(n), ..] => {
+                if let ModelAction::Hear(_, letter) = out[0]
                     && left.delays > 0
                 {
-                    out.push(Act::HoldLetter(n, letter));
+                    out.push(ModelAction::HoldLetter(n, letter));
                 }
                 self.strike(n, out);
             }
             _ => {
-                let quiet = !matches!(out[..], [Act::Land(_), ..]);
+                let quiet = !matches!(out[..], [ModelAction::Land(_), ..]);
                 if left.delays > 0 {
                     for at in 0..out.len() {
-                        if let Act::Land(request) = out[at] {
-                            out.push(Act::HoldRequest(request));
+                        if let ModelAction::Land(request) = out[at] {
+                            out.push(ModelAction::HoldRequest(request));
                         }
                     }
                 }
@@ -191,11 +191,11 @@ impl State {
                     }
                 }
                 if left.removals > 0 && self.store.keys.contains_key(&Key::Shard(shard())) {
-                    out.push(Act::Remove);
+                    out.push(ModelAction::Remove);
                 }
                 if left.losses > 0 {
                     let sessions = (0..self.seats.len()).filter(|n| self.session_key(*n).is_some());
-                    out.extend(sessions.map(Act::Lose));
+                    out.extend(sessions.map(ModelAction::Lose));
                 }
             }
         }
@@ -207,17 +207,17 @@ impl State {
         Some(Key::Session(session)).filter(|key| self.store.keys.contains_key(key))
     }
 
-    fn late(&self, out: &mut Vec<Act>) {
+    fn late(&self, out: &mut Vec<ModelAction>) {
         let requests = self.requests.iter().enumerate();
         out.extend(
             requests
                 .filter(|(_, s)| s.late)
-                .map(|(at, _)| Act::Land(at)),
+                .map(|(at, _)| ModelAction::Land(at)),
         );
         for (n, seat) in self.seats.iter().enumerate() {
             let letters = seat.running().into_iter().flat_map(|p| p.inbox.iter());
             let late = letters.enumerate().filter(|(_, letter)| letter.late);
-            out.extend(late.map(|(at, _)| Act::Hear(n, at)));
+            out.extend(late.map(|(at, _)| ModelAction::Hear(n, at)));
             let desk = seat.running().and_then(|p| p.desk.as_ref());
             let asked = desk.into_iter().flat_map(|desk| desk.asked.iter());
             let late = asked.enumerate().filter(|(_, asked)| asked.late);
@@ -226,40 +226,40 @@ impl State {
     }
 
     /// A request may come.
-    fn asks(&self, out: &mut Vec<Act>) {
+    fn asks(&self, out: &mut Vec<ModelAction>) {
         for (n, seat) in self.seats.iter().enumerate() {
             if self.left.requests > 0 && seat.running().is_some_and(|p| p.desk.is_some()) {
-                out.push(Act::Ask(n));
+                out.push(ModelAction::Ask(n));
             }
         }
     }
 
-    fn strike(&self, n: usize, out: &mut Vec<Act>) {
+    fn strike(&self, n: usize, out: &mut Vec<ModelAction>) {
         if self.seats[n].process.is_none() {
             return;
         }
         if self.left.crashes > 0 {
-            out.push(Act::Crash(n));
+            out.push(ModelAction::Crash(n));
         }
         if self.left.pauses > 0 && !self.seats[n].paused {
-            out.push(Act::Pause(n));
+            out.push(ModelAction::Pause(n));
         }
     }
 
-    fn change_of_fortune(&self, n: usize, scope: &Scope, out: &mut Vec<Act>) {
+    fn change_of_fortune(&self, n: usize, scope: &Scope, out: &mut Vec<ModelAction>) {
         let seat = &self.seats[n];
         if seat.incarnations == 0 {
-            out.push(Act::Start(n, Back::Without));
+            out.push(ModelAction::Start(n, Back::Without));
         } else if seat.process.is_none() {
             for back in scope.back {
                 if *back == Back::Without || seat.directory.is_some() {
-                    out.push(Act::Start(n, *back));
+                    out.push(ModelAction::Start(n, *back));
                 }
             }
         } else if seat.paused {
-            out.push(Act::Resume(n));
+            out.push(ModelAction::Resume(n));
         } else if self.left.stops > 0 {
-            out.push(Act::Stop(n));
+            out.push(ModelAction::Stop(n));
         }
     }
 
@@ -291,20 +291,20 @@ impl State {
     }
 
     /// Does a step.
-    pub(crate) fn apply_act(&mut self, act: Act, rules: Rules, telling: &mut Telling) {
+    pub(crate) fn apply_act(&mut self, act: ModelAction, rules: Rules, telling: &mut StepReport) {
         match act {
-            Act::Hear(n, letter) => self.hear(n, letter, telling),
-            Act::Wake(n) => self.wake(n, telling),
-            Act::Land(at) => self.land(at, telling),
-            Act::Pass => self.pass(telling),
-            Act::Ask(n) => {
+            ModelAction::Hear(n, letter) => self.hear(n, letter, telling),
+            ModelAction::Wake(n) => self.wake(n, telling),
+            ModelAction::Land(at) => self.land(at, telling),
+            ModelAction::Pass => self.pass(telling),
+            ModelAction::Ask(n) => {
                 self.left.requests -= 1;
                 telling.line(|| "a request comes".to_owned());
                 self.ask(n, telling);
             }
-            Act::Enter(n, at) => self.enter(n, at, telling),
-            Act::Serve(n, at) => self.serve(n, at, telling),
-            Act::HoldAsked(n, at) => {
+            ModelAction::Enter(n, at) => self.enter(n, at, telling),
+            ModelAction::Serve(n, at) => self.serve(n, at, telling),
+            ModelAction::HoldAsked(n, at) => {
                 self.left.delays -= 1;
                 telling.line(|| "fault: a request is late".to_owned());
                 let desk = self.process(n).and_then(|p| p.desk.as_mut());
@@ -312,12 +312,12 @@ impl State {
                     asked.late = true;
                 }
             }
-            Act::HoldLetter(n, at) => {
+            ModelAction::HoldLetter(n, at) => {
                 self.left.delays -= 1;
                 telling.line(|| format!("fault: n{n} does not hear this yet"));
                 self.hold(n, at);
             }
-            Act::HoldRequest(at) => {
+            ModelAction::HoldRequest(at) => {
                 self.left.delays -= 1;
                 let sent = &mut self.requests[at];
                 sent.late = true;
@@ -329,35 +329,35 @@ impl State {
                     )
                 });
             }
-            Act::Crash(n) => {
+            ModelAction::Crash(n) => {
                 self.left.crashes -= 1;
                 telling.line(|| format!("fault: n{n} dies"));
                 self.die(n, telling);
             }
-            Act::Pause(n) => {
+            ModelAction::Pause(n) => {
                 self.left.pauses -= 1;
                 telling.line(|| format!("fault: n{n} stands still"));
                 self.seats[n].paused = true;
             }
-            Act::Resume(n) => {
+            ModelAction::Resume(n) => {
                 telling.line(|| format!("n{n} goes on"));
                 self.resume(n, telling);
             }
-            Act::Stop(n) => {
+            ModelAction::Stop(n) => {
                 self.left.stops -= 1;
                 telling.line(|| format!("n{n} is asked to stop"));
                 self.step(n, Event::Stop, telling);
             }
-            Act::Start(n, back) => {
+            ModelAction::Start(n, back) => {
                 telling.line(|| format!("n{n} starts: {back:?}"));
                 self.start(n, back == Back::WithDirectory, rules, telling);
             }
-            Act::Remove => {
+            ModelAction::Remove => {
                 self.left.removals -= 1;
                 telling.line(|| "fault: an operator removes the shard's record".to_owned());
                 self.remove(&Key::Shard(shard()), telling);
             }
-            Act::Lose(n) => {
+            ModelAction::Lose(n) => {
                 self.left.losses -= 1;
                 telling.line(|| format!("fault: an operator removes the session's record of n{n}"));
                 if let Some(key) = self.session_key(n) {
@@ -380,7 +380,7 @@ impl State {
         }
     }
 
-    pub(crate) fn resume(&mut self, n: usize, telling: &mut Telling) {
+    pub(crate) fn resume(&mut self, n: usize, telling: &mut StepReport) {
         let seat = &mut self.seats[n];
         let now = seat.time(self.now);
         if let Some(process) = seat.process.as_deref()
@@ -394,7 +394,7 @@ impl State {
         seat.paused = false;
     }
 
-    fn pass(&mut self, telling: &mut Telling) {
+    fn pass(&mut self, telling: &mut StepReport) {
         if let Some(next) = self.next_instant() {
             self.now = next;
             telling.line(|| format!("-- {next}"));
@@ -402,10 +402,12 @@ impl State {
     }
 
     /// Lets time pass, with what happens in it, until this instant.
-    pub(crate) fn calm_until(&mut self, until: Instant, rules: Rules, telling: &mut Telling) {
+    pub(crate) fn calm_until(&mut self, until: Instant, rules: Rules, telling: &mut StepReport) {
         loop {
             match self.first_calm() {
-                Some(Act::Pass) if self.next_instant().is_none_or(|next| next > until) => break,
+                Some(ModelAction::Pass) if self.next_instant().is_none_or(|next| next > until) => {
+                    break;
+                }
                 Some(act) => self.apply_act(act, rules, telling),
                 None => break,
             }
@@ -414,7 +416,7 @@ impl State {
     }
 
     /// The first of the steps in which nothing goes wrong.
-    pub(crate) fn first_calm(&self) -> Option<Act> {
+    pub(crate) fn first_calm(&self) -> Option<ModelAction> {
         let mut acts = Vec::new();
         self.calm(&mut acts);
         acts.first().copied()

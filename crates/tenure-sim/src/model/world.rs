@@ -8,15 +8,15 @@ use tenure_core::settings::{Settings, Timing};
 use super::reachability::Sight;
 use crate::world::{KEYSPACE, named};
 
-/// What a step tells beside the state that it leads to.
+/// Report of a step, beside the state that it leads to.
 #[derive(Debug, Default)]
-pub(crate) struct Telling {
+pub(crate) struct StepReport {
     pub(crate) sights: u64,
     /// The story, if it is wanted.
     pub(crate) lines: Option<Vec<String>>,
 }
 
-impl Telling {
+impl StepReport {
     pub(crate) fn line(&mut self, words: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             lines.push(words());

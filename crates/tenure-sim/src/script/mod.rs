@@ -20,9 +20,9 @@ mod parse;
 use tenure_core::ids::Epoch;
 
 use crate::clock::{Instant, MS, SEC};
+use crate::event_log::EventLog;
 use crate::run_config::RunConfig;
-use crate::trace::Trace;
-use crate::world::{Under, World};
+use crate::world::{ProtocolVariant, World};
 
 pub use parse::parse;
 
@@ -91,8 +91,8 @@ impl std::fmt::Display for ScriptFailure {
 type Served = Vec<Option<(usize, Epoch)>>;
 
 /// Plays a script; the transcript tells of transitions alone.
-pub fn play(script: &Script, under: Under) -> (Vec<String>, Result<(), ScriptFailure>) {
-    let mut world = World::new(script.plan.clone(), under, Trace::Keep(Vec::new()));
+pub fn play(script: &Script, under: ProtocolVariant) -> (Vec<String>, Result<(), ScriptFailure>) {
+    let mut world = World::new(script.plan.clone(), under, EventLog::Keep(Vec::new()));
     world.transcript = true;
     let result = perform(script, &mut world);
     (world.trace.into_lines(), result)

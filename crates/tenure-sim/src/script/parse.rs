@@ -8,7 +8,7 @@ use tenure_core::settings::Settings;
 use super::{Expectation, Script, ScriptFailure, Step};
 use crate::clock::{Instant, MS, SEC};
 use crate::fault::{Cut, Fault, Mode, Outage, Target};
-use crate::phase_faults::{Ambush, At, Blow, Victim};
+use crate::phase_faults::{FaultEffect, FaultPhase, PhaseFault, Victim};
 use crate::run_config::{Family, RunConfig};
 
 /// Reads a script; the error names the line.
@@ -38,7 +38,7 @@ struct Reader {
     routers: usize,
     catches_up: bool,
     duplicates: u32,
-    ambush: Option<Ambush>,
+    ambush: Option<PhaseFault>,
     shards: u32,
     seed: u64,
     family: Family,
@@ -187,12 +187,12 @@ impl Reader {
     }
 }
 
-fn ambush(at: &str, victim: &str, blow: &[&str]) -> Result<Ambush, String> {
+fn ambush(at: &str, victim: &str, blow: &[&str]) -> Result<PhaseFault, String> {
     let at = match at {
-        "warming" => At::Phase(MovePhase::Warming),
-        "freezing" => At::Phase(MovePhase::Freezing),
-        "sealed" => At::Phase(MovePhase::Sealed),
-        "taken" => At::Taken,
+        "warming" => FaultPhase::Phase(MovePhase::Warming),
+        "freezing" => FaultPhase::Phase(MovePhase::Freezing),
+        "sealed" => FaultPhase::Phase(MovePhase::Sealed),
+        "taken" => FaultPhase::Taken,
         _ => {
             return Err(format!(
                 "unknown phase {at:?}; known are warming, freezing, sealed and taken"
@@ -211,14 +211,14 @@ fn ambush(at: &str, victim: &str, blow: &[&str]) -> Result<Ambush, String> {
         }
     };
     let blow = match *blow {
-        ["kill"] => Blow::Kill,
-        ["restart"] => Blow::Restart,
-        ["stop"] => Blow::Stop,
-        ["pause", percent] => Blow::Pause(number(percent)?),
-        ["cut", percent] => Blow::Cut(number(percent)?),
+        ["kill"] => FaultEffect::Kill,
+        ["restart"] => FaultEffect::Restart,
+        ["stop"] => FaultEffect::Stop,
+        ["pause", percent] => FaultEffect::Pause(number(percent)?),
+        ["cut", percent] => FaultEffect::Cut(number(percent)?),
         _ => return Err(format!("unknown blow {:?}", blow.join(" "))),
     };
-    Ok(Ambush {
+    Ok(PhaseFault {
         at,
         victim,
         blow,

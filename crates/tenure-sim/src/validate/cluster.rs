@@ -11,20 +11,20 @@ use tenure_core::invariants::check_successor;
 use tenure_core::record::{EndReason, SessionRecord, ShardRecord};
 use tenure_core::time::Time;
 
-use super::gates::{Opening, alone};
-use super::report::{CheckKind, Place, Sink};
+use super::gates::{GateInterval, alone};
+use super::report::{CheckKind, FindingSink, TracePosition};
 
 /// The name of a clock that several processes may share.
 pub(super) type ClockName = Arc<str>;
 
-/// A time that may be compared with others of the same clock.
+/// Reading of a clock, which may be compared with others of the same clock.
 #[derive(Clone)]
-pub(super) struct Moment {
+pub(super) struct ClockReading {
     pub(super) clock: ClockName,
     pub(super) t: Time,
 }
 
-impl Moment {
+impl ClockReading {
     fn is_before(&self, other: &Self) -> bool {
         self.clock == other.clock && self.t < other.t
     }
@@ -35,26 +35,26 @@ impl Moment {
 pub(super) struct Cluster {
     shards: BTreeMap<ShardId, Shard>,
     sessions: BTreeMap<SessionId, Session>,
-    gates: BTreeMap<(ShardId, ClockName), Vec<Opening>>,
+    gates: BTreeMap<(ShardId, ClockName), Vec<GateInterval>>,
 }
 
 #[derive(Default)]
 struct Shard {
-    values: BTreeMap<Version, (Arc<ShardRecord>, Place)>,
+    values: BTreeMap<Version, (Arc<ShardRecord>, TracePosition)>,
     /// Which version a write that won took the place of.
-    replaced: BTreeMap<Version, (Version, Place)>,
-    owners: BTreeMap<Epoch, (SessionId, Place)>,
-    loads: Vec<(Epoch, SessionId, Place)>,
+    replaced: BTreeMap<Version, (Version, TracePosition)>,
+    owners: BTreeMap<Epoch, (SessionId, TracePosition)>,
+    loads: Vec<(Epoch, SessionId, TracePosition)>,
 }
 
 #[derive(Default)]
 struct Session {
-    values: BTreeMap<Version, (u64, bool, Place)>,
+    values: BTreeMap<Version, (u64, bool, TracePosition)>,
     /// The latest that its holder was allowed to serve until.
-    deadline: Option<(Moment, Place)>,
-    expired: Option<(Moment, Place)>,
-    tombstone: Option<(Moment, Place)>,
-    kept: Option<(Moment, Place)>,
+    deadline: Option<(ClockReading, TracePosition)>,
+    expired: Option<(ClockReading, TracePosition)>,
+    tombstone: Option<(ClockReading, TracePosition)>,
+    kept: Option<(ClockReading, TracePosition)>,
 }
 
 impl Cluster {
@@ -64,8 +64,8 @@ impl Cluster {
         id: &ShardId,
         version: &Version,
         record: &Arc<ShardRecord>,
-        place: &Place,
-        sink: &mut Sink,
+        place: &TracePosition,
+        sink: &mut FindingSink,
     ) {
         let shard = self.shards.entry(id.clone()).or_default();
         if let Some((known, first)) = shard.values.get(version) {
@@ -101,8 +101,8 @@ impl Cluster {
         id: &ShardId,
         old: &Version,
         new: &Version,
-        place: &Place,
-        sink: &mut Sink,
+        place: &TracePosition,
+        sink: &mut FindingSink,
     ) {
         let shard = self.shards.entry(id.clone()).or_default();
         let known = shard.replaced.get(old);
@@ -118,7 +118,13 @@ impl Cluster {
     }
 
     /// An epoch was handed to the application.
-    pub(super) fn loaded(&mut self, id: &ShardId, epoch: Epoch, by: SessionId, place: &Place) {
+    pub(super) fn loaded(
+        &mut self,
+        id: &ShardId,
+        epoch: Epoch,
+        by: SessionId,
+        place: &TracePosition,
+    ) {
         let shard = self.shards.entry(id.clone()).or_default();
         shard.loads.push((epoch, by, place.clone()));
     }
@@ -129,7 +135,7 @@ impl Cluster {
         id: SessionId,
         version: &Version,
         record: &SessionRecord,
-        place: &Place,
+        place: &TracePosition,
     ) {
         let session = self.sessions.entry(id).or_default();
         // A creation that lands late, or an end without proof, after somebody removed a proven one, is neither.
@@ -146,9 +152,9 @@ impl Cluster {
         &mut self,
         id: SessionId,
         reason: EndReason,
-        asked: Moment,
-        won: Moment,
-        place: &Place,
+        asked: ClockReading,
+        won: ClockReading,
+        place: &TracePosition,
     ) {
         let session = self.sessions.entry(id).or_default();
         if reason == EndReason::Expired {
@@ -158,7 +164,7 @@ impl Cluster {
     }
 
     /// The holder of a session may serve until then.
-    pub(super) fn leased(&mut self, id: SessionId, until: Moment, place: &Place) {
+    pub(super) fn leased(&mut self, id: SessionId, until: ClockReading, place: &TracePosition) {
         let session = self.sessions.entry(id).or_default();
         let known = session.deadline.as_ref();
         if known.is_none_or(|(known, _)| known.t < until.t) {
@@ -167,18 +173,18 @@ impl Cluster {
     }
 
     /// The store kept a session's lease alive; it had been asked to at this time.
-    pub(super) fn kept(&mut self, id: SessionId, asked: Moment, place: &Place) {
+    pub(super) fn kept(&mut self, id: SessionId, asked: ClockReading, place: &TracePosition) {
         self.sessions.entry(id).or_default().kept = Some((asked, place.clone()));
     }
 
-    pub(super) fn opened(&mut self, clock: &ClockName, openings: Vec<(ShardId, Opening)>) {
+    pub(super) fn opened(&mut self, clock: &ClockName, openings: Vec<(ShardId, GateInterval)>) {
         for (shard, opening) in openings {
             let gates = self.gates.entry((shard, clock.clone())).or_default();
             gates.push(opening);
         }
     }
 
-    pub(super) fn finish(self, sink: &mut Sink) {
+    pub(super) fn finish(self, sink: &mut FindingSink) {
         for ((shard, _), openings) in self.gates {
             alone(&shard, openings, sink);
         }
@@ -192,7 +198,7 @@ impl Cluster {
 }
 
 impl Shard {
-    fn finish(&self, id: &ShardId, sink: &mut Sink) {
+    fn finish(&self, id: &ShardId, sink: &mut FindingSink) {
         let values = in_order(&self.values, |(record, _)| record.head.rev);
         for pair in values.windows(2) {
             let [(old, _), (new, place)] = pair else {
@@ -247,8 +253,8 @@ fn follows(old: &ShardRecord, new: &ShardRecord) -> Result<(), (CheckKind, Strin
 }
 
 impl Session {
-    fn finish(&self, id: SessionId, sink: &mut Sink) {
-        let mut ended: Option<&Place> = None;
+    fn finish(&self, id: SessionId, sink: &mut FindingSink) {
+        let mut ended: Option<&TracePosition> = None;
         for (_, live, place) in in_order(&self.values, |value| value.0) {
             match (live, ended) {
                 (true, Some(end)) => {

@@ -13,9 +13,9 @@ pub(super) struct Asked {
     pub(super) request: Request,
 }
 
-/// What a driver was asked to do and has said of it.
+/// Checker of the driver's contract: what a driver was asked to do and has reported.
 #[derive(Default)]
-pub(super) struct Conduct {
+pub(super) struct DriverContractChecker {
     asked: BTreeMap<OpId, Asked>,
     highest: Option<OpId>,
     runs: BTreeMap<ActivationId, Run>,
@@ -30,7 +30,7 @@ struct Run {
     catches_up: bool,
 }
 
-impl Conduct {
+impl DriverContractChecker {
     /// Requests without an answer.
     pub(super) fn unanswered(&self) -> usize {
         self.asked.len()

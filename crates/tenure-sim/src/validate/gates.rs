@@ -10,16 +10,16 @@ use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId};
 use tenure_core::machine::{Action, ActivationId};
 use tenure_core::time::Time;
 
-use super::report::{CheckKind, Place, Sink};
+use super::report::{CheckKind, FindingSink, TracePosition};
 
-/// An interval in which a gate was open.
+/// Interval in which a gate was open.
 #[derive(Clone, Debug)]
-pub(super) struct Opening {
+pub(super) struct GateInterval {
     from: Time,
     to: Time,
     node: NodeName,
     epoch: Epoch,
-    place: Place,
+    place: TracePosition,
 }
 
 /// The gates of one process.
@@ -27,14 +27,14 @@ pub(super) struct Gates {
     node: NodeName,
     leases: BTreeMap<SessionId, Time>,
     stays: BTreeMap<ActivationId, Activation>,
-    openings: Vec<(ShardId, Opening)>,
+    openings: Vec<(ShardId, GateInterval)>,
 }
 
 struct Activation {
     shard: ShardId,
     epoch: Epoch,
     session: SessionId,
-    open: Option<(Time, Place)>,
+    open: Option<(Time, TracePosition)>,
 }
 
 impl Gates {
@@ -47,7 +47,7 @@ impl Gates {
         }
     }
 
-    pub(super) fn act(&mut self, t: Time, place: &Place, action: &Action) {
+    pub(super) fn act(&mut self, t: Time, place: &TracePosition, action: &Action) {
         match action {
             Action::Lease {
                 session, stop_time, ..
@@ -82,7 +82,7 @@ impl Gates {
     }
 
     /// A lease goes on. Gates that it had closed before are open again from here.
-    fn extend(&mut self, t: Time, place: &Place, session: SessionId, stop_time: Time) {
+    fn extend(&mut self, t: Time, place: &TracePosition, session: SessionId, stop_time: Time) {
         let before = self.leases.insert(session, stop_time).unwrap_or(Time::ZERO);
         if stop_time < before {
             self.leases.insert(session, before);
@@ -95,7 +95,7 @@ impl Gates {
                 continue;
             };
             stay.open = Some((t, place.clone()));
-            let opening = Opening {
+            let opening = GateInterval {
                 from,
                 to: before,
                 node: self.node.clone(),
@@ -111,7 +111,7 @@ impl Gates {
             return;
         };
         let lease = self.leases.get(&stay.session).copied();
-        let opening = Opening {
+        let opening = GateInterval {
             from,
             to: t.min(lease.unwrap_or(Time::ZERO)),
             node: self.node.clone(),
@@ -122,7 +122,7 @@ impl Gates {
     }
 
     /// All that was open, once the process is known to be over, or was last heard of, at this time.
-    pub(super) fn end(mut self, t: Time) -> Vec<(ShardId, Opening)> {
+    pub(super) fn end(mut self, t: Time) -> Vec<(ShardId, GateInterval)> {
         for stay in std::mem::take(&mut self.stays).into_values() {
             self.closed(t, stay);
         }
@@ -133,10 +133,10 @@ impl Gates {
 }
 
 /// Sees that of all openings of one shard, by clocks that show the same time, no two overlap.
-pub(super) fn alone(shard: &ShardId, mut openings: Vec<Opening>, sink: &mut Sink) {
+pub(super) fn alone(shard: &ShardId, mut openings: Vec<GateInterval>, sink: &mut FindingSink) {
     openings.sort_by(|a, b| (a.from, &a.place).cmp(&(b.from, &b.place)));
     sink.report.openings += openings.len() as u64;
-    let mut last: Option<Opening> = None;
+    let mut last: Option<GateInterval> = None;
     for next in openings {
         if let Some(last) = &last
             && next.from < last.to

@@ -34,18 +34,18 @@ use tenure_core::trace_format::TraceLine;
 
 use cluster::Cluster;
 use process::Process;
-use read::Lines;
+use read::TraceReader;
 pub use read::Unreadable;
 pub use report::{CheckKind, Finding, ValidationReport};
-use report::{Place, Sink};
+use report::{FindingSink, TracePosition};
 
 /// Reads traces, one file after the other, and says what is wrong with them.
 #[derive(Default)]
 pub struct Validator {
     clusters: BTreeMap<ClusterName, Cluster>,
     /// Every process by the random bits that it drew, and where it began.
-    known: BTreeMap<u128, Place>,
-    sink: Sink,
+    known: BTreeMap<u128, TracePosition>,
+    sink: FindingSink,
 }
 
 impl Validator {
@@ -56,7 +56,7 @@ impl Validator {
 
     /// Reads the traces that a file holds. An empty one is that of a process that was killed at its very start.
     pub fn read(&mut self, name: &str, input: impl BufRead) -> Result<(), Unreadable> {
-        let mut lines = Lines::new(name, input);
+        let mut lines = TraceReader::new(name, input);
         let mut current: Option<Process> = None;
         while let Some((place, line)) = lines.next()? {
             match (line, &mut current) {

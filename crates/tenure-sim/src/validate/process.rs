@@ -12,12 +12,12 @@ use tenure_core::telemetry::NodeEvent;
 use tenure_core::time::Time;
 use tenure_core::trace_format::{TraceBegin, TraceLine, TraceStep};
 
-use super::cluster::{ClockName, Cluster, Moment};
-use super::driver_contract::{Asked, Conduct};
+use super::cluster::{ClockName, ClockReading, Cluster};
+use super::driver_contract::{Asked, DriverContractChecker};
 use super::gates::Gates;
 use super::replay::{self, Replay};
-use super::report::{CheckKind, Place, Sink};
-use super::shards::Known;
+use super::report::{CheckKind, FindingSink, TracePosition};
+use super::shards::KnownShards;
 
 /// A process whose trace is being read.
 pub(super) struct Process {
@@ -29,8 +29,8 @@ pub(super) struct Process {
     wake: Option<Time>,
     life: Life,
     replay: Replay,
-    conduct: Conduct,
-    known: Known,
+    conduct: DriverContractChecker,
+    known: KnownShards,
     gates: Gates,
     /// Which transitions the writes under way are.
     writing: BTreeMap<OpId, &'static str>,
@@ -45,7 +45,7 @@ enum Life {
 }
 
 impl Process {
-    pub(super) fn begin(place: Place, begin: TraceBegin, sink: &mut Sink) -> Self {
+    pub(super) fn begin(place: TracePosition, begin: TraceBegin, sink: &mut FindingSink) -> Self {
         let node = begin.config.name.clone();
         sink.report.processes += 1;
         sink.report.nodes.insert(node.to_string());
@@ -60,8 +60,8 @@ impl Process {
             wake: None,
             life: Life::Going,
             replay: Replay::begin(&begin),
-            conduct: Conduct::default(),
-            known: Known::new(node.clone()),
+            conduct: DriverContractChecker::default(),
+            known: KnownShards::new(node.clone()),
             gates: Gates::new(node),
             writing: BTreeMap::new(),
         }
@@ -73,10 +73,10 @@ impl Process {
 
     pub(super) fn line(
         &mut self,
-        place: Place,
+        place: TracePosition,
         line: TraceLine,
         cluster: &mut Cluster,
-        sink: &mut Sink,
+        sink: &mut FindingSink,
     ) {
         match (self.life, line) {
             (Life::Lost, _) | (_, TraceLine::Begin(_)) => {}
@@ -102,7 +102,7 @@ impl Process {
     }
 
     /// Nothing more comes of this process.
-    pub(super) fn end(self, cluster: &mut Cluster, sink: &mut Sink) {
+    pub(super) fn end(self, cluster: &mut Cluster, sink: &mut FindingSink) {
         if self.life == Life::Going {
             sink.report.cut_off += 1;
         }
@@ -110,7 +110,7 @@ impl Process {
         cluster.opened(&self.clock, self.gates.end(self.t));
     }
 
-    fn pass(&mut self, place: &Place, t: Time, sink: &mut Sink) {
+    fn pass(&mut self, place: &TracePosition, t: Time, sink: &mut FindingSink) {
         if t < self.t {
             let what = format!("the clock of the process decreased from {} to {t}", self.t);
             sink.found(place, CheckKind::Driver, what);
@@ -121,7 +121,13 @@ impl Process {
         self.t = self.t.max(t);
     }
 
-    fn step(&mut self, place: &Place, step: &TraceStep, cluster: &mut Cluster, sink: &mut Sink) {
+    fn step(
+        &mut self,
+        place: &TracePosition,
+        step: &TraceStep,
+        cluster: &mut Cluster,
+        sink: &mut FindingSink,
+    ) {
         if step.n != self.n + 1 {
             let what = format!(
                 "step {} follows step {}: steps are missing, the rest of the trace of this process is not checked",
@@ -135,7 +141,7 @@ impl Process {
         self.pass(place, step.t, sink);
         self.wake = step.wake;
         sink.report.steps += 1;
-        Sink::count(&mut sink.report.events, replay::kind(&step.event));
+        FindingSink::count(&mut sink.report.events, replay::kind(&step.event));
         match self.replay.step(step) {
             Ok(same) => sink.report.replayed += u64::from(same),
             Err(what) => sink.found(place, CheckKind::Replay, what),
@@ -151,8 +157,8 @@ impl Process {
         }
     }
 
-    fn at(&self, t: Time) -> Moment {
-        Moment {
+    fn at(&self, t: Time) -> ClockReading {
+        ClockReading {
             clock: Arc::clone(&self.clock),
             t,
         }
@@ -160,11 +166,11 @@ impl Process {
 
     fn heard(
         &mut self,
-        place: &Place,
+        place: &TracePosition,
         event: &Event,
         asked: Option<Asked>,
         cluster: &mut Cluster,
-        sink: &mut Sink,
+        sink: &mut FindingSink,
     ) {
         match (event, asked) {
             (Event::Changed { changes, .. }, _) => {
@@ -191,7 +197,7 @@ impl Process {
                     }
                     (put @ Request::Put { .. }, Reply::Won(version)) => {
                         if let Some(kind) = kind {
-                            Sink::count(&mut sink.report.writes, kind);
+                            FindingSink::count(&mut sink.report.writes, kind);
                             sink.report.failovers += u64::from(is_failover(kind, &put));
                         }
                         self.won(place, put, version, asked.at, cluster, sink);
@@ -206,12 +212,12 @@ impl Process {
     /// A write of this process stands.
     fn won(
         &mut self,
-        place: &Place,
+        place: &TracePosition,
         put: Request,
         version: &Version,
         asked: Time,
         cluster: &mut Cluster,
-        sink: &mut Sink,
+        sink: &mut FindingSink,
     ) {
         let Request::Put {
             key,
@@ -244,11 +250,11 @@ impl Process {
     /// A value is known to be, or to have been, in the store.
     fn found(
         &mut self,
-        place: &Place,
+        place: &TracePosition,
         key: &Key,
         found: &Found,
         cluster: &mut Cluster,
-        sink: &mut Sink,
+        sink: &mut FindingSink,
     ) {
         match (key, &found.record) {
             (Key::Shard(id), record) => {
@@ -267,7 +273,13 @@ impl Process {
         }
     }
 
-    fn did(&mut self, place: &Place, action: &Action, cluster: &mut Cluster, sink: &mut Sink) {
+    fn did(
+        &mut self,
+        place: &TracePosition,
+        action: &Action,
+        cluster: &mut Cluster,
+        sink: &mut FindingSink,
+    ) {
         match action {
             Action::Remember(session) => self.known.act_for(*session),
             Action::Lease {
@@ -280,7 +292,7 @@ impl Process {
                 ..
             } => cluster.loaded(shard, *epoch, *session, place),
             Action::Report(NodeEvent::Shard(transition)) => {
-                Sink::count(&mut sink.report.transitions, transition.step.as_str());
+                FindingSink::count(&mut sink.report.transitions, transition.step.as_str());
             }
             Action::Store {
                 op,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure_core::trace_format::TraceLine;
 
-use super::Place;
+use super::TracePosition;
 
 /// A file that cannot be checked because it cannot be read, or is not a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-pub(super) struct Lines<R> {
+/// Reader of a trace, line by line.
+pub(super) struct TraceReader<R> {
     input: R,
     file: Arc<str>,
     line: u64,
@@ -39,7 +40,7 @@ pub(super) struct Lines<R> {
     torn: Option<Unreadable>,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> TraceReader<R> {
     pub(super) fn new(name: &str, input: R) -> Self {
         Self {
             input,
@@ -59,7 +60,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<(Place, TraceLine)>, Unreadable> {
+    pub(super) fn next(&mut self) -> Result<Option<(TracePosition, TraceLine)>, Unreadable> {
         loop {
             self.buffer.clear();
             self.line += 1;
@@ -77,7 +78,7 @@ impl<R: BufRead> Lines<R> {
                     if let (false, Some(torn)) = (matches!(line, TraceLine::Begin(_)), torn) {
                         return Err(torn);
                     }
-                    let place = Place {
+                    let place = TracePosition {
                         file: self.file.clone(),
                         line: self.line,
                     };

@@ -10,14 +10,14 @@ use serde::Serialize;
 /// How many findings are described; all are counted.
 const DESCRIBED: usize = 100;
 
-/// Where in which file something stands.
+/// Position in a trace file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct TracePosition {
     pub(super) file: Arc<str>,
     pub(super) line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TracePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -128,16 +128,21 @@ impl ValidationReport {
     }
 }
 
-/// Where findings go while files are read.
+/// Sink of the findings while files are read.
 #[derive(Default)]
-pub(super) struct Sink {
+pub(super) struct FindingSink {
     pub(super) report: ValidationReport,
     pub(super) longest_wake_delay: Duration,
     pub(super) longest_answer: Duration,
 }
 
-impl Sink {
-    pub(super) fn found(&mut self, place: &Place, check: CheckKind, what: impl Into<String>) {
+impl FindingSink {
+    pub(super) fn found(
+        &mut self,
+        place: &TracePosition,
+        check: CheckKind,
+        what: impl Into<String>,
+    ) {
         self.report.violations += 1;
         if self.report.findings.len() < DESCRIBED {
             self.report.findings.push(Finding {

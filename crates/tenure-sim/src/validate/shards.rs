@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{Epoch, NodeName, SessionId, ShardId, Version};
 use tenure_core::machine::{Expect, Found};
-use tenure_core::ownership::{Facts, Transition, Writer, apply};
+use tenure_core::ownership::{Transition, TransitionContext, WriteIdentity, apply};
 use tenure_core::record::{Owner, Ownership, Record, ShardRecord};
 use tenure_core::rules::Rules;
 
@@ -16,15 +16,15 @@ const REMEMBERED: usize = 32;
 /// Values by their version, the newest last; nothing where a value could not be read.
 type Values = VecDeque<(Version, Option<Arc<ShardRecord>>)>;
 
-/// What a process has seen of shards, and who it is.
-pub(super) struct Known {
+/// Shards as a process knows them, and its identity.
+pub(super) struct KnownShards {
     node: NodeName,
     session: Option<SessionId>,
     shards: BTreeMap<ShardId, Values>,
     ended: BTreeSet<SessionId>,
 }
 
-impl Known {
+impl KnownShards {
     pub(super) fn new(node: NodeName) -> Self {
         Self {
             node,
@@ -124,11 +124,11 @@ fn legal(
     me: Owner,
     ended: &dyn Fn(SessionId) -> bool,
 ) -> Option<&'static str> {
-    let writer = Writer {
+    let writer = WriteIdentity {
         owner: me,
         nonce: new.head.nonce,
     };
-    let facts = Facts {
+    let facts = TransitionContext {
         ended,
         // How much the writer knew of other epochs and generations is not in the record: it may have skipped some.
         highest_epoch: Epoch(new.epoch.0.saturating_sub(1)),

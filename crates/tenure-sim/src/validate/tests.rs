@@ -13,7 +13,7 @@ use super::*;
 use crate::fault::Fault;
 use crate::run_config::{Family, RunConfig};
 use crate::trace_recorder::record;
-use crate::world::Under;
+use crate::world::ProtocolVariant;
 
 type Traces = Vec<Vec<TraceLine>>;
 
@@ -37,7 +37,7 @@ fn good() -> Traces {
         let of_one_machine = |seed: &u64| RunConfig::draw(*seed).family == Family::OneMachine;
         let mut runs = (0..)
             .filter(of_one_machine)
-            .map(|seed| record(RunConfig::draw(seed), Under::default()));
+            .map(|seed| record(RunConfig::draw(seed), ProtocolVariant::default()));
         let mut found = runs.find_map(|(recording, _)| {
             let traces = recording.processes().to_vec();
             let report = validated(&traces);
@@ -94,7 +94,7 @@ fn whatever_happens_in_the_simulator_its_traces_are_clean() {
         // What people do to records by hand is in nobody's trace.
         plan.faults
             .retain(|(_, fault)| !matches!(fault, Fault::Hand { .. } | Fault::Restore { .. }));
-        let (recording, violation) = record(plan, Under::default());
+        let (recording, violation) = record(plan, ProtocolVariant::default());
         assert_eq!(violation, None);
         let report = validated(recording.processes());
         assert!(report.is_clean(), "seed {seed}: {:#?}", report.findings);

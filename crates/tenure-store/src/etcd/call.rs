@@ -13,7 +13,7 @@ use tonic::{IntoRequest as _, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::connect::{Client, Link};
-use super::errors::{self, About};
+use super::errors::{self, CallContext};
 use super::proto::{HasHeader, Rpc};
 use crate::error::StoreError;
 
@@ -24,9 +24,9 @@ const HANGS_AFTER: Duration = Duration::from_millis(50);
 /// The largest answer that is read: what a page of a list or a transaction of reads can hold at most.
 const LARGEST_ANSWER: usize = 512 << 20;
 
-/// How a single attempt failed.
+/// Error of a single attempt of a call.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum AttemptError {
     /// Before anything was sent.
     NotSent(String),
     /// With this answer, from the server or from the wire.
@@ -57,14 +57,14 @@ impl Client {
         attempt: impl Fn(Arc<Link>) -> F,
     ) -> Result<(A, Arc<Link>), StoreError>
     where
-        F: Future<Output = Result<A, Failed>>,
+        F: Future<Output = Result<A, AttemptError>>,
     {
         let deadline = Instant::now() + CALL_TIMEOUT;
         let mut again = self.cluster.settings.credentials.is_some();
         loop {
             let link = tokio::time::timeout_at(deadline, self.link()).await;
             let link = link.map_err(|_| self.unconnected())??;
-            let about = About {
+            let about = CallContext {
                 endpoint: &link.endpoint,
                 key,
                 writes: rpc.writes,
@@ -81,16 +81,16 @@ impl Client {
                     link.hear();
                     return Ok((answer, link));
                 }
-                Err(Failed::NotSent(reason)) => {
+                Err(AttemptError::NotSent(reason)) => {
                     self.retire(&link);
                     let reason = format!("etcd at {} cannot be reached: {reason}", link.endpoint);
                     return Err(StoreError::unavailable(reason));
                 }
-                Err(Failed::Answer(status)) if again && errors::wants_token(&status) => {
+                Err(AttemptError::Answer(status)) if again && errors::wants_token(&status) => {
                     again = false;
                     self.retire_token(&link);
                 }
-                Err(Failed::Answer(status)) => {
+                Err(AttemptError::Answer(status)) => {
                     if errors::blames_member(&status) {
                         self.retire(&link);
                     } else {
@@ -115,19 +115,19 @@ pub(super) async fn unary<A: HasHeader>(
     link: &Link,
     rpc: Rpc,
     question: impl Message + 'static,
-) -> Result<A, Failed> {
+) -> Result<A, AttemptError> {
     let mut grpc = ready(link).await?;
     let request = dressed(link, question.into_request());
     let path = PathAndQuery::from_static(rpc.path);
     let answer = grpc.unary(request, path, ProstCodec::default()).await;
-    Ok(answer.map_err(Failed::Answer)?.into_inner())
+    Ok(answer.map_err(AttemptError::Answer)?.into_inner())
 }
 
 /// A client on a connection that can take a request now.
-pub(super) async fn ready(link: &Link) -> Result<Grpc<Channel>, Failed> {
+pub(super) async fn ready(link: &Link) -> Result<Grpc<Channel>, AttemptError> {
     let mut grpc = Grpc::new(link.channel.clone()).max_decoding_message_size(LARGEST_ANSWER);
     let ready = grpc.ready().await;
-    ready.map_err(|e| Failed::NotSent(errors::causes(&e)))?;
+    ready.map_err(|e| AttemptError::NotSent(errors::causes(&e)))?;
     Ok(grpc)
 }
 

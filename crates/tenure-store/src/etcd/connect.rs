@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
-use super::call::{self, Failed};
-use super::errors::{self, About};
+use super::call::{self, AttemptError};
+use super::errors::{self, CallContext};
 use super::proto::{
     AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, STATUS, StatusRequest, StatusResponse,
 };
@@ -288,8 +288,8 @@ fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
     first.saturating_mul(factor).min(most)
 }
 
-fn about(link: &Link) -> About<'_> {
-    About {
+fn about(link: &Link) -> CallContext<'_> {
+    CallContext {
         endpoint: &link.endpoint,
         key: "",
         writes: false,
@@ -352,7 +352,7 @@ impl Cluster {
             heard: Mutex::new(Instant::now()),
             retired: watch::Sender::new(false),
         };
-        let status: Result<StatusResponse, Failed> =
+        let status: Result<StatusResponse, AttemptError> =
             call::unary(&link, STATUS, StatusRequest {}).await;
         match status {
             Ok(status) if status.is_learner => {
@@ -367,15 +367,15 @@ impl Cluster {
                 return Err(StoreError::unavailable(reason));
             }
             Ok(_) => {}
-            Err(Failed::NotSent(reason)) => return Err(self.unreachable(name, &reason)),
-            Err(Failed::Answer(status)) if errors::is_transport(&status) => {
+            Err(AttemptError::NotSent(reason)) => return Err(self.unreachable(name, &reason)),
+            Err(AttemptError::Answer(status)) if errors::is_transport(&status) => {
                 return Err(self.unreachable(name, &errors::causes(&status)));
             }
-            Err(Failed::Answer(status)) if errors::blames_member(&status) => {
+            Err(AttemptError::Answer(status)) if errors::blames_member(&status) => {
                 return Err(errors::explain(about(&link), &status));
             }
             // Whoever refuses to tell how it is has answered.
-            Err(Failed::Answer(_)) => {}
+            Err(AttemptError::Answer(_)) => {}
         }
         link.token = self.logged_in(&link).await?;
         Ok(link)
@@ -434,7 +434,7 @@ impl Cluster {
             name: credentials.user.clone(),
             password: credentials.password.clone(),
         };
-        let answer: Result<AuthenticateResponse, Failed> =
+        let answer: Result<AuthenticateResponse, AttemptError> =
             call::unary(link, AUTHENTICATE, question).await;
         match answer {
             Ok(answer) => {
@@ -450,13 +450,13 @@ impl Cluster {
                 Ok(Some(token))
             }
             // A user is known, but nobody asks for one: as etcdctl has it, that is all right.
-            Err(Failed::Answer(status))
+            Err(AttemptError::Answer(status))
                 if status.message().contains("authentication is not enabled") =>
             {
                 Ok(None)
             }
-            Err(Failed::Answer(status)) => Err(errors::explain(about(link), &status)),
-            Err(Failed::NotSent(reason)) => Err(self.unreachable(&link.endpoint, &reason)),
+            Err(AttemptError::Answer(status)) => Err(errors::explain(about(link), &status)),
+            Err(AttemptError::NotSent(reason)) => Err(self.unreachable(&link.endpoint, &reason)),
         }
     }
 }

@@ -6,9 +6,9 @@ use tonic::{Code, Status};
 
 use crate::error::StoreError;
 
-/// What a failed call was about.
+/// Context of a failed call, for its error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
+pub(super) struct CallContext<'a> {
     /// The endpoint that was asked.
     pub(super) endpoint: &'a str,
     /// The key or prefix on the server, empty if the call is not about one.
@@ -51,7 +51,7 @@ pub(super) fn blames_member(status: &Status) -> bool {
 ///
 /// Writes that may have been applied are `Unknown`. Refused before anything was applied are only: what fails a check of the
 /// request itself, what a member without a leader is asked, and what could not be sent because there was no connection.
-pub(super) fn explain(about: About<'_>, status: &Status) -> StoreError {
+pub(super) fn explain(about: CallContext<'_>, status: &Status) -> StoreError {
     let said = status.message();
     let has = |part: &str| said.contains(part);
     let etcd = format!("etcd at {}", about.endpoint);
@@ -117,7 +117,7 @@ fn never_sent(status: &Status) -> bool {
     false
 }
 
-fn uncertain(about: About<'_>, reason: String) -> StoreError {
+fn uncertain(about: CallContext<'_>, reason: String) -> StoreError {
     if about.writes {
         StoreError::unknown(reason)
     } else {
@@ -131,7 +131,7 @@ fn too_large(etcd: &str, key: &str) -> StoreError {
     ))
 }
 
-fn denied(etcd: &str, about: About<'_>) -> String {
+fn denied(etcd: &str, about: CallContext<'_>) -> String {
     let right = if about.writes { "readwrite" } else { "read" };
     format!(
         "{etcd} denies {right} of {:?}; grant it: etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/",
@@ -161,8 +161,8 @@ pub(super) fn causes(e: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn about(writes: bool) -> About<'static> {
-        About {
+    fn about(writes: bool) -> CallContext<'static> {
+        CallContext {
             endpoint: "h:1",
             key: "shop/k",
             writes,

@@ -14,7 +14,7 @@ use tonic::{Code, IntoStreamingRequest as _, Status};
 use tonic_prost::ProstCodec;
 
 use super::EtcdStore;
-use super::call::{self, Failed};
+use super::call::{self, AttemptError};
 use super::connect::Link;
 use super::proto::{
     GRANT, GrantRequest, GrantResponse, HasHeader as _, Header, KEEP_ALIVE, KeepAliveRequest,
@@ -111,13 +111,15 @@ impl EtcdStore {
     ) -> Result<bool, StoreError> {
         let asked = self.client.ask_by(LEASES, "", |now| async move {
             if !Arc::ptr_eq(&now, link) {
-                return Err(Failed::NotSent(
+                return Err(AttemptError::NotSent(
                     "the connection was replaced during the check of a lease".to_owned(),
                 ));
             }
             match call::unary::<LeasesResponse>(&now, LEASES, LeasesRequest {}).await {
                 // Servers that ask for more rights here wait for themselves before they say that a lease is gone.
-                Err(Failed::Answer(status)) if status.code() == Code::PermissionDenied => Ok(None),
+                Err(AttemptError::Answer(status)) if status.code() == Code::PermissionDenied => {
+                    Ok(None)
+                }
                 answer => answer.map(Some),
             }
         });
@@ -137,7 +139,7 @@ impl EtcdStore {
 }
 
 /// Sends one keep-alive over a stream of its own.
-async fn keep_alive(link: &Link, id: LeaseId) -> Result<KeepAliveResponse, Failed> {
+async fn keep_alive(link: &Link, id: LeaseId) -> Result<KeepAliveResponse, AttemptError> {
     let mut grpc = call::ready(link).await?;
     let question = KeepAliveRequest {
         id: id.0.cast_signed(),
@@ -147,10 +149,10 @@ async fn keep_alive(link: &Link, id: LeaseId) -> Result<KeepAliveResponse, Faile
     let request = call::dressed(link, asks.into_streaming_request());
     let path = PathAndQuery::from_static(KEEP_ALIVE.path);
     let answer = grpc.streaming(request, path, ProstCodec::default()).await;
-    let mut stream = answer.map_err(Failed::Answer)?.into_inner();
-    let first = stream.message().await.map_err(Failed::Answer)?;
+    let mut stream = answer.map_err(AttemptError::Answer)?.into_inner();
+    let first = stream.message().await.map_err(AttemptError::Answer)?;
     first.ok_or_else(|| {
-        Failed::Answer(Status::unavailable(
+        AttemptError::Answer(Status::unavailable(
             "the keep-alive stream ended without a response",
         ))
     })

@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use tenure_core::ids::Revision;
 
 use connect::{Client, Cluster};
-use settings::Parsed;
+use settings::ParsedUrl;
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
@@ -54,7 +54,7 @@ impl EtcdStore {
     ///
     /// Fails if no member can be reached now. Once it is open, connections are made again with every call, without end.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        let settings = Parsed::new(url)?.resolve(|name| std::env::var(name).ok())?;
+        let settings = ParsedUrl::new(url)?.resolve(|name| std::env::var(name).ok())?;
         let keys = Keys::under(&settings.prefix);
         let client = Client::new(Arc::new(Cluster::new(settings)));
         client.first_link().await?;
@@ -68,7 +68,7 @@ impl EtcdStore {
 
 /// What the store that `url` names says of itself.
 pub(crate) fn info(url: &str) -> Result<StoreInfo, StoreError> {
-    Parsed::new(url)?;
+    ParsedUrl::new(url)?;
     Ok(info_of(url))
 }
 

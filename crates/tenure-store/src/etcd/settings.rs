@@ -28,9 +28,9 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a URL says, taken apart. No file and no variable has been looked at yet.
+/// Parts of a store URL. No file and no variable has been looked at yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct ParsedUrl {
     /// `HOST:PORT`, each.
     pub(super) endpoints: Vec<String>,
     /// What the keys on the server begin with, before a `/`.
@@ -52,7 +52,7 @@ pub(super) struct Settings {
     pub(super) tls: Option<ClientTlsConfig>,
 }
 
-impl Parsed {
+impl ParsedUrl {
     /// Takes a URL apart; one that cannot be meant is refused by name.
     pub(super) fn new(url: &str) -> Result<Self, StoreError> {
         let bad = |problem: &str| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn refused(url: &str) -> String {
-        match Parsed::new(url).and_then(|p| p.resolve(nothing)) {
+        match ParsedUrl::new(url).and_then(|p| p.resolve(nothing)) {
             Err(StoreError::Denied { reason }) => reason,
             other => panic!("{url} should be refused, but: {other:?}"),
         }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_url_names_endpoints_prefix_and_user() {
-        let parsed = Parsed::new("etcd://ann:p%40ss:w@a:1,b,[::1]:3/shops/eu/").unwrap();
+        let parsed = ParsedUrl::new("etcd://ann:p%40ss:w@a:1,b,[::1]:3/shops/eu/").unwrap();
         assert_eq!(parsed.endpoints, ["a:1", "b:2379", "[::1]:3"]);
         assert_eq!(parsed.prefix, "shops/eu");
         let settings = parsed.resolve(nothing).unwrap();
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_the_url_leaves_out_comes_from_etcdctls_variables() {
-        let parsed = || Parsed::new("etcd://h").unwrap();
+        let parsed = || ParsedUrl::new("etcd://h").unwrap();
         assert_eq!(parsed().prefix, "tenure");
         assert_eq!(parsed().resolve(nothing).unwrap().credentials, None);
         let both = |name: &str| (name == "ETCDCTL_USER").then(|| "ann:pw".to_owned());
@@ -269,7 +269,7 @@ mod tests {
             "ETCDCTL_PASSWORD" => Some("pw".to_owned()),
             _ => None,
         };
-        let named = Parsed::new("etcd://bob@h").unwrap();
+        let named = ParsedUrl::new("etcd://bob@h").unwrap();
         let credentials = named.resolve(apart).unwrap().credentials.unwrap();
         assert_eq!((&*credentials.user, &*credentials.password), ("bob", "pw"));
     }
@@ -277,14 +277,14 @@ mod tests {
     #[test]
     fn tls_is_asked_for_by_scheme_by_option_or_by_a_file() {
         for url in ["etcds://h/p", "etcd://h/p?tls=true", "etcd://h/p?ca=/x"] {
-            assert!(Parsed::new(url).unwrap().tls, "{url}");
+            assert!(ParsedUrl::new(url).unwrap().tls, "{url}");
         }
-        assert!(!Parsed::new("etcd://h/p?tls=false").unwrap().tls);
+        assert!(!ParsedUrl::new("etcd://h/p?tls=false").unwrap().tls);
         // A variable that is set for other clusters does not change what the URL says.
         let variable = |name: &str| (name == "ETCDCTL_CACERT").then(|| "/none".to_owned());
-        let plain = Parsed::new("etcd://h/p").unwrap().resolve(variable);
+        let plain = ParsedUrl::new("etcd://h/p").unwrap().resolve(variable);
         assert!(plain.unwrap().tls.is_none());
-        let reason = Parsed::new("etcds://h/p").unwrap().resolve(variable);
+        let reason = ParsedUrl::new("etcds://h/p").unwrap().resolve(variable);
         assert!(reason.unwrap_err().to_string().contains("/none"));
     }
 

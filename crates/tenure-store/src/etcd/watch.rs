@@ -9,7 +9,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{IntoStreamingRequest as _, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::call::{self, Failed};
+use super::call::{self, AttemptError};
 use super::connect::Link;
 use super::errors;
 use super::proto::{Event, WATCH, WatchCreate, WatchRequest, WatchRequestKind, WatchResponse};
@@ -45,7 +45,7 @@ impl EtcdStore {
         if let Some(end) = end {
             return match end {
                 WatchEnd::Closed { reason } if reason.contains("permission denied") => {
-                    let about = errors::About {
+                    let about = errors::CallContext {
                         endpoint: &link.endpoint,
                         key: &outer,
                         writes: false,
@@ -70,7 +70,7 @@ impl EtcdStore {
 async fn open(
     link: &Link,
     create: WatchCreate,
-) -> Result<(WatchResponse, Streaming<WatchResponse>), Failed> {
+) -> Result<(WatchResponse, Streaming<WatchResponse>), AttemptError> {
     let mut grpc = call::ready(link).await?;
     let create = WatchRequest {
         ask: Some(WatchRequestKind::Create(create)),
@@ -80,10 +80,10 @@ async fn open(
     let request = call::dressed(link, asks.into_streaming_request());
     let path = PathAndQuery::from_static(WATCH.path);
     let answer = grpc.streaming(request, path, ProstCodec::default()).await;
-    let mut stream = answer.map_err(Failed::Answer)?.into_inner();
-    let first = stream.message().await.map_err(Failed::Answer)?;
+    let mut stream = answer.map_err(AttemptError::Answer)?.into_inner();
+    let first = stream.message().await.map_err(AttemptError::Answer)?;
     let ended = || {
-        Failed::Answer(Status::unavailable(
+        AttemptError::Answer(Status::unavailable(
             "the watch stream ended without a response",
         ))
     };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::NatsStore;
-use super::call::Question;
-use super::errors::{self, About};
+use super::call::NatsRequest;
+use super::errors::{self, CallContext};
 use super::jetstream::{self, StreamConfig, StreamInfo};
 use crate::error::StoreError;
 
@@ -35,7 +35,7 @@ impl NatsStore {
 
     async fn find(&self) -> Result<Option<StreamInfo>, StoreError> {
         let subject = jetstream::about("STREAM.INFO", &self.keys.stream);
-        let question = Question::reads(subject.clone(), &json!({}));
+        let question = NatsRequest::reads(subject.clone(), &json!({}));
         let (answer, link) = match self.client.ask_linked(question).await {
             Err(StoreError::Unavailable { .. }) if self.is_without_jetstream().await? => {
                 let servers = self.client.cluster.settings.endpoints.join(", ");
@@ -47,7 +47,7 @@ impl NatsStore {
             Ok(info) => Ok(Some(info)),
             Err(refusal) if refusal.is_no_stream() => Ok(None),
             Err(refusal) => {
-                let about = About {
+                let about = CallContext {
                     endpoint: &link.endpoint,
                     subject: &subject,
                     writes: false,
@@ -84,7 +84,7 @@ impl NatsStore {
         };
         let subject = jetstream::about("STREAM.CREATE", &self.keys.stream);
         // Whose answer is lost asks again: that does no harm.
-        let question = Question::reads(subject.clone(), &config);
+        let question = NatsRequest::reads(subject.clone(), &config);
         let (answer, link) = self.client.ask_linked(question).await?;
         let refusal = match answer {
             Ok(info) => {
@@ -106,7 +106,7 @@ impl NatsStore {
                 link.endpoint, self.keys.bucket
             )));
         }
-        let about = About {
+        let about = CallContext {
             endpoint: &link.endpoint,
             subject: &subject,
             // Nothing of ours can be in it yet.

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::connect::Client;
-use super::connection::{Connection, Refused};
-use super::errors::About;
+use super::connection::{Connection, PermissionDenial};
+use super::errors::CallContext;
 use super::jetstream::{self, ApiError};
 use crate::error::StoreError;
 
@@ -19,8 +19,8 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A call that is dropped after this time, with nothing heard from the server since it was sent, speaks against the server.
 const HANGS_AFTER: Duration = Duration::from_millis(50);
 
-/// A question.
-pub(super) struct Question {
+/// Request to a NATS server.
+pub(super) struct NatsRequest {
     pub(super) subject: String,
     pub(super) payload: Vec<u8>,
     pub(super) headers: Option<HeaderMap>,
@@ -28,7 +28,7 @@ pub(super) struct Question {
     pub(super) writes: bool,
 }
 
-impl Question {
+impl NatsRequest {
     /// Asks JetStream something that changes nothing.
     pub(super) fn reads(subject: String, body: &impl Serialize) -> Self {
         Self {
@@ -52,12 +52,12 @@ impl Client {
     /// Asks over the present connection, or over the next one if there is none.
     pub(super) async fn demand<T: DeserializeOwned>(
         self: &Arc<Self>,
-        question: Question,
+        question: NatsRequest,
     ) -> Result<T, StoreError> {
         let (subject, writes) = (question.subject.clone(), question.writes);
         let (answer, link) = self.ask_linked(question).await?;
         answer.map_err(|refusal| {
-            let about = About {
+            let about = CallContext {
                 endpoint: &link.endpoint,
                 subject: &subject,
                 writes,
@@ -69,7 +69,7 @@ impl Client {
     /// The same for those to whom a refusal by JetStream is an answer; says over which connection it came.
     pub(super) async fn ask_linked<T: DeserializeOwned>(
         self: &Arc<Self>,
-        question: Question,
+        question: NatsRequest,
     ) -> Result<(Result<T, ApiError>, Arc<Connection>), StoreError> {
         let deadline = Instant::now() + CALL_TIMEOUT;
         let link = tokio::time::timeout_at(deadline, self.link()).await;
@@ -82,11 +82,11 @@ impl Client {
     pub(super) async fn ask_over<T: DeserializeOwned>(
         &self,
         link: &Arc<Connection>,
-        question: Question,
+        question: NatsRequest,
         deadline: Instant,
     ) -> Result<Result<T, ApiError>, StoreError> {
         let subject = question.subject.clone();
-        let about = About {
+        let about = CallContext {
             endpoint: &link.endpoint,
             subject: &subject,
             writes: question.writes,
@@ -100,8 +100,8 @@ impl Client {
     async fn exchange(
         &self,
         link: &Arc<Connection>,
-        question: Question,
-        about: About<'_>,
+        question: NatsRequest,
+        about: CallContext<'_>,
         deadline: Instant,
     ) -> Result<Message, StoreError> {
         let refusal = link.refusal(&question.subject);
@@ -115,8 +115,8 @@ impl Client {
             biased;
             answer = sent => answer.map_err(|e| about.failed(&e)),
             refused = refusal => Err(match refused {
-                Refused::Asking => about.forbidden(),
-                Refused::Hearing => about.deaf(),
+                PermissionDenial::Asking => about.forbidden(),
+                PermissionDenial::Hearing => about.deaf(),
             }),
             () = link.retirement() => Err(about.uncertain("the connection was lost")),
             () = tokio::time::sleep_until(deadline) => {

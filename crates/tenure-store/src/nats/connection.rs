@@ -64,9 +64,9 @@ fn refused_subject(message: &str) -> Option<String> {
     })
 }
 
-/// What the server refused to do with a request.
+/// Permission that the server denied to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum PermissionDenial {
     /// To take it.
     Asking,
     /// To let us hear the answer.
@@ -85,7 +85,7 @@ pub(super) struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Link").field(&self.endpoint).finish()
+        f.debug_tuple("Connection").field(&self.endpoint).finish()
     }
 }
 
@@ -131,7 +131,10 @@ impl Connection {
     }
 
     /// Waits until the server refuses this subject, counted from now on.
-    pub(super) fn refusal(&self, subject: &str) -> impl Future<Output = Refused> + Send + use<> {
+    pub(super) fn refusal(
+        &self,
+        subject: &str,
+    ) -> impl Future<Output = PermissionDenial> + Send + use<> {
         let mut refusals = self.signals.refusals.subscribe();
         let subject = subject.to_owned();
         let before = count(&refusals.borrow(), &subject);
@@ -140,11 +143,11 @@ impl Connection {
                 {
                     let refusals = refusals.borrow_and_update();
                     if count(&refusals, &subject) > before {
-                        return Refused::Asking;
+                        return PermissionDenial::Asking;
                     }
                     // It is asked for once, with the first question.
                     if count(&refusals, INBOX) > 0 {
-                        return Refused::Hearing;
+                        return PermissionDenial::Hearing;
                     }
                 }
                 if refusals.changed().await.is_err() {

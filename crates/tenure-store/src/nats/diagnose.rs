@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::NatsStore;
-use super::call::Question;
+use super::call::NatsRequest;
 use super::jetstream::{self, AccountInfo, Replica, StreamConfig, Varz, VarzConfig};
 use crate::diagnose::Finding;
 use crate::error::StoreError;
@@ -22,7 +22,7 @@ const USUAL_SYNC: Duration = Duration::from_secs(120);
 pub(super) async fn examine(store: &NatsStore) -> Result<Vec<Finding>, StoreError> {
     let link = store.client.link().await?;
     let info = store.stream_info().await?;
-    let question = Question::reads(jetstream::ACCOUNT.to_owned(), &json!({}));
+    let question = NatsRequest::reads(jetstream::ACCOUNT.to_owned(), &json!({}));
     let account: AccountInfo = store.client.demand(question).await?;
     let version = link.client.server_info().version;
     let replicas = info.cluster.map(|c| c.replicas).unwrap_or_default();

@@ -5,9 +5,9 @@ use async_nats::{ConnectError, ConnectErrorKind, RequestError, RequestErrorKind}
 use super::jetstream::ApiError;
 use crate::error::StoreError;
 
-/// What a call was about.
+/// Context of a call, for its error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
+pub(super) struct CallContext<'a> {
     /// The server that was asked.
     pub(super) endpoint: &'a str,
     /// The subject that was asked.
@@ -16,7 +16,7 @@ pub(super) struct About<'a> {
     pub(super) writes: bool,
 }
 
-impl About<'_> {
+impl CallContext<'_> {
     /// An answer that never came, or came garbled: a write may have been applied.
     pub(super) fn uncertain(&self, reason: &str) -> StoreError {
         let reason = format!(
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn refused(writes: bool, err_code: u32, said: &str) -> StoreError {
-        let about = About {
+        let about = CallContext {
             endpoint: "h:1",
             subject: "$KV.b.k",
             writes,

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::NatsStore;
-use super::call::Question;
+use super::call::NatsRequest;
 use super::jetstream::{self, StreamInfo};
 use crate::error::StoreError;
 use crate::store::KeyPage;
@@ -52,7 +52,7 @@ impl NatsStore {
         loop {
             let asked = json!({ "subjects_filter": filter, "offset": names.len() });
             let subject = jetstream::about("STREAM.INFO", &self.keys.stream);
-            let question = Question::reads(subject, &asked);
+            let question = NatsRequest::reads(subject, &asked);
             let info: StreamInfo = self.client.demand(question).await?;
             info.in_touch(&self.keys.bucket)?;
             let found = info.state.subjects;
@@ -77,7 +77,10 @@ impl NatsStore {
     async fn discard_one(&self, key: &str) -> Result<(), StoreError> {
         let purge = json!({ "filter": self.keys.subject(key) });
         let asked = jetstream::about("STREAM.PURGE", &self.keys.stream);
-        let answer: Value = self.client.demand(Question::writes(asked, &purge)).await?;
+        let answer: Value = self
+            .client
+            .demand(NatsRequest::writes(asked, &purge))
+            .await?;
         drop(answer);
         Ok(())
     }

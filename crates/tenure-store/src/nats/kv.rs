@@ -7,8 +7,8 @@ use serde_json::json;
 use tenure_core::ids::Version;
 
 use super::NatsStore;
-use super::call::Question;
-use super::errors::About;
+use super::call::NatsRequest;
+use super::errors::CallContext;
 use super::jetstream::{
     self, DELETED, EXPECTED_SEQUENCE, EXPECTED_STREAM, MARKER, OPERATION, PublishAck,
     StoredMessage, StoredMessageResponse, StreamInfo,
@@ -33,7 +33,7 @@ impl NatsStore {
         let subject = jetstream::about("STREAM.INFO", &self.keys.stream);
         let info: StreamInfo = self
             .client
-            .demand(Question::reads(subject, &json!({})))
+            .demand(NatsRequest::reads(subject, &json!({})))
             .await?;
         self.note_replicas(info.config.num_replicas);
         info.in_touch(&self.keys.bucket)?;
@@ -72,7 +72,7 @@ impl NatsStore {
     ) -> Result<LastKnown, StoreError> {
         let asked = json!({ "last_by_subj": asked });
         let subject = jetstream::about("STREAM.MSG.GET", &self.keys.stream);
-        let question = Question::reads(subject.clone(), &asked);
+        let question = NatsRequest::reads(subject.clone(), &asked);
         let (answer, link) = self
             .client
             .ask_linked::<StoredMessageResponse>(question)
@@ -81,7 +81,7 @@ impl NatsStore {
             Ok(answer) => last_of(key, answer.message),
             Err(refusal) if refusal.is_no_message() => Ok(LastKnown::Nothing),
             Err(refusal) => {
-                let about = About {
+                let about = CallContext {
                     endpoint: &link.endpoint,
                     subject: &subject,
                     writes: false,
@@ -164,7 +164,7 @@ impl NatsStore {
         if let Some(operation) = operation {
             headers.insert(OPERATION, operation);
         }
-        let question = Question {
+        let question = NatsRequest {
             subject: subject.clone(),
             payload: value.to_vec(),
             headers: Some(headers),
@@ -175,7 +175,7 @@ impl NatsStore {
             Ok(ack) => Ok(Some(ack.seq)),
             Err(refusal) if refusal.is_lost_race() => Ok(None),
             Err(refusal) => {
-                let about = About {
+                let about = CallContext {
                     endpoint: &link.endpoint,
                     subject: &subject,
                     writes: true,

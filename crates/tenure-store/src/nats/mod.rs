@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use tenure_core::ids::Revision;
 
 use connect::{Client, Cluster};
-use settings::Parsed;
+use settings::ParsedUrl;
 use subjects::SubjectNames;
 
 use crate::diagnose::Finding;
@@ -81,7 +81,7 @@ impl NatsStore {
     }
 
     async fn opened(url: &str, make: bool) -> Result<Self, StoreError> {
-        let settings = Parsed::new(url)?.resolve(|name| std::env::var(name).ok())?;
+        let settings = ParsedUrl::new(url)?.resolve(|name| std::env::var(name).ok())?;
         let replicas = settings.replicas;
         let keys = SubjectNames::of(&settings.bucket);
         let client = Client::new(Arc::new(Cluster::new(settings)));
@@ -108,7 +108,7 @@ impl NatsStore {
 
 /// What the store that `url` names says of itself.
 pub(crate) fn info(url: &str) -> Result<StoreInfo, StoreError> {
-    Ok(info_of(url, Parsed::new(url)?.replicas_to_make()))
+    Ok(info_of(url, ParsedUrl::new(url)?.replicas_to_make()))
 }
 
 /// Failover within three seconds, at 1.2 times the ttl.

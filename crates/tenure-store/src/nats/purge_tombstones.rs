@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tenure_core::ids::Version;
 
 use super::NatsStore;
-use super::call::Question;
+use super::call::NatsRequest;
 use super::jetstream;
 use super::kv::LastKnown;
 use crate::error::StoreError;
@@ -88,7 +88,10 @@ impl NatsStore {
     async fn forget(&self, subject: &str, at: u64) -> Result<(), StoreError> {
         let purge = json!({ "filter": subject, "seq": at + 1 });
         let asked = jetstream::about("STREAM.PURGE", &self.keys.stream);
-        let answer: Value = self.client.demand(Question::writes(asked, &purge)).await?;
+        let answer: Value = self
+            .client
+            .demand(NatsRequest::writes(asked, &purge))
+            .await?;
         drop(answer);
         Ok(())
     }

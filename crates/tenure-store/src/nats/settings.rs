@@ -41,9 +41,9 @@ impl fmt::Debug for Login {
     }
 }
 
-/// What a URL says, taken apart. No file and no variable has been looked at yet.
+/// Parts of a store URL. No file and no variable has been looked at yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct ParsedUrl {
     /// `HOST:PORT`, each.
     pub(super) endpoints: Vec<String>,
     pub(super) bucket: String,
@@ -71,7 +71,7 @@ pub(super) struct Settings {
     identity: Option<(PathBuf, PathBuf)>,
 }
 
-impl Parsed {
+impl ParsedUrl {
     /// Takes a URL apart; one that cannot be meant is refused by name.
     pub(super) fn new(url: &str) -> Result<Self, StoreError> {
         let bad = |problem: &str| {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn refused(url: &str) -> String {
-        match Parsed::new(url).and_then(|p| p.resolve(nothing)) {
+        match ParsedUrl::new(url).and_then(|p| p.resolve(nothing)) {
             Err(StoreError::Denied { reason }) => reason,
             other => panic!("{url} should be refused, but: {other:?}"),
         }
@@ -317,14 +317,14 @@ mod tests {
 
     #[test]
     fn a_url_names_servers_bucket_and_who_one_is() {
-        let parsed = Parsed::new("nats://ann:p%40ss@a:1,b,[::1]:3/shop/?replicas=5").unwrap();
+        let parsed = ParsedUrl::new("nats://ann:p%40ss@a:1,b,[::1]:3/shop/?replicas=5").unwrap();
         assert_eq!(parsed.endpoints, ["a:1", "b:4222", "[::1]:3"]);
         assert_eq!((&*parsed.bucket, parsed.replicas), ("shop", Some(5)));
         let settings = parsed.resolve(nothing).unwrap();
         let (user, password) = ("ann".to_owned(), "p@ss".to_owned());
         assert_eq!(settings.login, Login::Password { user, password });
         assert_eq!(settings.replicas, 5);
-        let token = Parsed::new("nats://s3cret@h").unwrap();
+        let token = ParsedUrl::new("nats://s3cret@h").unwrap();
         assert_eq!(token.login, Login::Token("s3cret".to_owned()));
         for shown in [format!("{settings:?}"), format!("{token:?}")] {
             assert!(
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_the_url_leaves_out_comes_from_the_variables_of_the_nats_command() {
-        let parsed = || Parsed::new("nats://h").unwrap();
+        let parsed = || ParsedUrl::new("nats://h").unwrap();
         assert_eq!(parsed().bucket, "tenure");
         assert_eq!(parsed().resolve(nothing).unwrap().login, Login::Nobody);
         let both = |name: &str| match name {
@@ -348,7 +348,10 @@ mod tests {
         let settings = parsed().resolve(both).unwrap();
         assert!(matches!(settings.login, Login::Password { .. }));
         assert_eq!(settings.ca, None, "only where TLS is asked for");
-        let reason = Parsed::new("tls://h").unwrap().resolve(both).unwrap_err();
+        let reason = ParsedUrl::new("tls://h")
+            .unwrap()
+            .resolve(both)
+            .unwrap_err();
         assert!(reason.to_string().contains("/none"), "{reason}");
         let half = |name: &str| (name == "NATS_USER").then(|| "ann".to_owned());
         let reason = parsed().resolve(half).unwrap_err();
@@ -357,7 +360,13 @@ mod tests {
 
     #[test]
     fn a_bucket_gets_three_copies_where_three_servers_are_named() {
-        let replicas = |url: &str| Parsed::new(url).unwrap().resolve(nothing).unwrap().replicas;
+        let replicas = |url: &str| {
+            ParsedUrl::new(url)
+                .unwrap()
+                .resolve(nothing)
+                .unwrap()
+                .replicas
+        };
         assert_eq!(replicas("nats://a/b"), 1);
         assert_eq!(replicas("nats://a,b/b"), 1);
         assert_eq!(replicas("nats://a,b,c/b"), 3);
@@ -392,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_credentials_file_without_credentials_is_refused() {
-        let parsed = Parsed::new("nats://h/b?creds=/etc/hostname").unwrap();
+        let parsed = ParsedUrl::new("nats://h/b?creds=/etc/hostname").unwrap();
         let settings = parsed.resolve(nothing).unwrap();
         let reason = settings.options().map(|_| ()).unwrap_err().to_string();
         assert!(reason.contains("nsc generate creds"), "{reason}");

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
 use super::NatsStore;
-use super::call::{CALL_TIMEOUT, Question};
+use super::call::{CALL_TIMEOUT, NatsRequest};
 use super::connection::Connection;
-use super::errors::About;
+use super::errors::CallContext;
 use super::jetstream::{self, EXPECTED_SEQUENCE};
 use super::kv::ends_key;
 use crate::error::StoreError;
@@ -84,7 +84,7 @@ impl StreamReader {
         let link = link.map_err(late)??;
         let (name, stream) = (random_uuid(), &store.keys.stream);
         let subject = jetstream::about("CONSUMER.CREATE", &format!("{stream}.{name}"));
-        let about = About {
+        let about = CallContext {
             endpoint: &link.endpoint,
             subject: &subject,
             writes: false,
@@ -94,7 +94,7 @@ impl StreamReader {
         let subscriber = subscriber.map_err(|e| about.uncertain(&e.to_string()))?;
         let config = config(&name, inbox, filters, from, heartbeat);
         let asked = json!({ "stream_name": stream, "config": config });
-        let question = Question::reads(subject.clone(), &asked);
+        let question = NatsRequest::reads(subject.clone(), &asked);
         let created = store.client.ask_over(&link, question, deadline).await?;
         let _: Value = created.map_err(|refusal| about.refused(&refusal))?;
         Ok(Self {

@@ -120,7 +120,7 @@ pub(super) struct HttpClient {
 
 impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client")
+        f.debug_tuple("HttpClient")
             .field(&self.site.settings.host)
             .finish()
     }

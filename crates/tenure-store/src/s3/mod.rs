@@ -44,7 +44,7 @@ use bucket_state::SharedBucket;
 use http::{BucketEndpoint, HttpClient};
 use object_format::NonceSource;
 use object_names::ObjectNames;
-use settings::Parsed;
+use settings::ParsedUrl;
 
 use crate::diagnose::Finding;
 use crate::error::StoreError;
@@ -88,7 +88,7 @@ impl S3Store {
     }
 
     async fn opened(url: &str, make: bool) -> Result<Self, StoreError> {
-        let parsed = Parsed::new(url)?;
+        let parsed = ParsedUrl::new(url)?;
         let info = info_of(url, &parsed);
         let settings = parsed.resolve(|name| std::env::var(name).ok())?;
         let names = ObjectNames::under(&settings.root);
@@ -117,10 +117,10 @@ impl S3Store {
 
 /// What the store that `url` names says of itself.
 pub(crate) fn info(url: &str) -> Result<StoreInfo, StoreError> {
-    Ok(info_of(url, &Parsed::new(url)?))
+    Ok(info_of(url, &ParsedUrl::new(url)?))
 }
 
-fn info_of(url: &str, parsed: &Parsed) -> StoreInfo {
+fn info_of(url: &str, parsed: &ParsedUrl) -> StoreInfo {
     // A request may take a twelfth of the ttl, and a bucket is slow at times; three looks must fit in.
     let least = Duration::from_secs(3).max(parsed.poll * 3);
     StoreInfo {

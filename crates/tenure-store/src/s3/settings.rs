@@ -21,9 +21,9 @@ const SLOWEST_POLL: Duration = Duration::from_secs(60);
 /// S3 takes no longer names for objects; what we add to a prefix is left out of it.
 const LONGEST_PREFIX: usize = 200;
 
-/// What a URL says, taken apart. No file and no variable has been looked at yet.
+/// Parts of a store URL. No file and no variable has been looked at yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct ParsedUrl {
     pub(super) bucket: String,
     /// What every object begins with: empty, or with a `/` at its end.
     pub(super) root: String,
@@ -57,7 +57,7 @@ pub(super) struct Settings {
     pub(super) ca: Option<String>,
 }
 
-impl Parsed {
+impl ParsedUrl {
     /// Takes a URL apart; one that cannot be meant is refused by name.
     pub(super) fn new(url: &str) -> Result<Self, StoreError> {
         let bad = |problem: &str| {

@@ -5,7 +5,7 @@ fn resolved(url: &str, variables: &[(&str, &str)]) -> Result<Settings, StoreErro
         let given = variables.iter().find(|(n, _)| *n == name);
         given.map(|(_, value)| (*value).to_owned())
     };
-    Parsed::new(url)?.resolve(variable)
+    ParsedUrl::new(url)?.resolve(variable)
 }
 
 fn place(url: &str, variables: &[(&str, &str)]) -> String {
@@ -79,7 +79,7 @@ fn a_url_that_cannot_be_meant_is_refused_by_name() {
         ("s3://shop?poll=1ms", "from 10ms to 60s"),
         ("s3://shop?poll=61s", "from 10ms to 60s"),
     ] {
-        let e = Parsed::new(url).unwrap_err().to_string();
+        let e = ParsedUrl::new(url).unwrap_err().to_string();
         assert!(e.contains(wanted), "{e}");
         assert!(!e.contains("secret@"), "{e}");
     }
@@ -98,7 +98,7 @@ fn a_url_that_cannot_be_meant_is_refused_by_name() {
 #[test]
 fn the_poll_interval_is_read_with_its_unit() {
     for (given, wanted) in [("", 2000), ("?poll=500ms", 500), ("?poll=5s", 5000)] {
-        let parsed = Parsed::new(&format!("s3://shop/x{given}")).unwrap();
+        let parsed = ParsedUrl::new(&format!("s3://shop/x{given}")).unwrap();
         assert_eq!(parsed.poll, Duration::from_millis(wanted));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::ids::{SessionId, ShardId, Version};
 use tenure_core::keys::Key;
 use tenure_core::ownership::Transition;
-use tenure_core::plan::{Stale, StaleReason};
+use tenure_core::plan::{StaleReason, StaleRecord};
 use tenure_core::record::Record;
 use tenure_store::Expect;
 
@@ -18,7 +18,7 @@ use super::{AdminClient, AdminError, Snapshot};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcRecord {
     /// The record and the reason why it is stale.
-    pub stale: Stale,
+    pub stale: StaleRecord,
     /// Outcome.
     pub outcome: GcOutcome,
 }
@@ -38,7 +38,7 @@ pub enum GcOutcome {
 
 /// A tombstone without references.
 struct Unused {
-    stale: Stale,
+    stale: StaleRecord,
     session: SessionId,
     version: Version,
 }

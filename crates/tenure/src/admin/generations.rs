@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::KeyspaceName;
 use tenure_core::keys::Key;
-use tenure_core::record::{ClusterRecord, Damage, KeyspaceRecord, Record, Unknown};
+use tenure_core::record::{ClusterRecord, KeyspaceRecord, Record, RecordError, Unknown};
 use tenure_core::view::KeyState;
 use tenure_store::Expect;
 
@@ -297,11 +297,11 @@ fn readable<'a>(
 }
 
 /// The error for a cluster record that cannot be read.
-pub(super) fn unreadable(damage: &Damage) -> AdminError {
+pub(super) fn unreadable(damage: &RecordError) -> AdminError {
     AdminError::Refused(match damage {
-        Damage::Corrupt(_) => format!(
+        RecordError::Corrupt(_) => format!(
             "the cluster record: {damage}; restore it from a backup, or run `tenure cluster repair-record cluster`"
         ),
-        Damage::Newer(_) => format!("the cluster record: {damage}"),
+        RecordError::Newer(_) => format!("the cluster record: {damage}"),
     })
 }

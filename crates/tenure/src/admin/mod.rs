@@ -51,7 +51,7 @@ pub use shards::{MAX_META, NewShard, ShardWork};
 pub use snapshot::{SessionState, Snapshot};
 pub use tenure_core::ids::{ClusterName, KeyspaceName};
 pub use tenure_core::members::{UnservedGroup, UnservedReason};
-pub use tenure_core::plan::{Stale, StaleReason};
+pub use tenure_core::plan::{StaleReason, StaleRecord};
 pub use tenure_core::record::{
     AssignedBy, ClusterRecord, KeyspaceKind, KeyspaceRecord, NodeRecord, PlanningSettings,
     SessionRecord, ShardRecord,

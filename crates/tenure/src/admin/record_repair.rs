@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{KeyspaceName, NodeName, Version};
 use tenure_core::keys::Key;
-use tenure_core::record::{Damage, Record};
+use tenure_core::record::{Record, RecordError};
 use tenure_store::Expect;
 
 use super::{AdminClient, AdminError};
@@ -129,7 +129,7 @@ impl AdminClient {
         };
         let damage = match Record::decode(&key, &entry.value) {
             Ok(_) => None,
-            Err(newer @ Damage::Newer(_)) => {
+            Err(newer @ RecordError::Newer(_)) => {
                 return Err(AdminError::Refused(format!(
                     "record {key}: {newer}; the record was not changed"
                 )));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure_core::ids::{ShardId, ShardName, Version};
 use tenure_core::keys::Key;
 use tenure_core::ownership::{self, Transition};
-use tenure_core::record::{Damage, KeyspaceKind, Record, ShardRecord};
+use tenure_core::record::{KeyspaceKind, Record, RecordError, ShardRecord};
 use tenure_core::rules::Rules;
 use tenure_core::view::KeyState;
 use tenure_store::Expect;
@@ -107,7 +107,7 @@ impl AdminClient {
                 }
             }
             Some(KeyState::Damaged {
-                damage: damage @ Damage::Newer(_),
+                damage: damage @ RecordError::Newer(_),
                 ..
             }) => {
                 return Err(AdminError::Refused(format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::ids::{ClusterName, KeyspaceName, NodeName, SessionId, ShardId, ShardName};
 use tenure_core::keys::Key;
 use tenure_core::machine::Found;
-use tenure_core::plan::{Live, Stale};
+use tenure_core::plan::{LiveRecords, StaleRecord};
 use tenure_core::record::{
     EndReason, KeyspaceKind, KeyspaceRecord, NodeRecord, Ownership, Record, ShardRecord,
 };
@@ -134,13 +134,13 @@ impl Snapshot {
     }
 
     /// Calls `read` with the records as a planner reads them. A session has ended if its tombstone proves it.
-    pub fn live<T>(&self, read: impl FnOnce(Live<'_>) -> T) -> T {
+    pub fn live<T>(&self, read: impl FnOnce(LiveRecords<'_>) -> T) -> T {
         let ended = |session| self.is_over(session);
-        read(Live::new(&self.view, &ended))
+        read(LiveRecords::new(&self.view, &ended))
     }
 
     /// Returns references to departed nodes and records of ended sessions that no record refers to.
-    pub fn stale(&self) -> Vec<Stale> {
+    pub fn stale(&self) -> Vec<StaleRecord> {
         self.live(|live| live.stale())
     }
 

@@ -7,7 +7,7 @@ use tenure_core::ids::{Epoch, KeyspaceName, NodeName, Revision, SessionId};
 use tenure_core::keys::Key;
 use tenure_core::members::UnservedReason;
 use tenure_core::reason::Reason;
-use tenure_core::record::{Damage, EndReason, PlanId};
+use tenure_core::record::{EndReason, PlanId, RecordError};
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn every_note() -> Vec<NodeEvent> {
         NodeEvent::ClaimRetryExhausted { shards: 1 },
         NodeEvent::RecordUnreadable {
             key: Key::Cluster,
-            damage: Damage::Newer(2),
+            damage: RecordError::Newer(2),
         },
         NodeEvent::RecordMissing { key: Key::Cluster },
         NodeEvent::StoreReplaced {
@@ -157,7 +157,7 @@ fn every_metric_moves_and_none_before_its_time() {
     metrics.overflowed();
     metrics.expired();
     metrics.published();
-    metrics.waiting(&Waiting {
+    metrics.waiting(&ShardWaitStats {
         unclaimed: 1,
         unclaimed_for: Duration::from_secs(1),
         held_elsewhere: 2,

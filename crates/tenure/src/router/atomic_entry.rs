@@ -23,9 +23,9 @@ const ARRIVAL: u64 = 1 << 24;
 /// Set where nobody owns the shard any more.
 const FREE: u64 = 1 << 32;
 
-/// Who has the shard, as the records say.
+/// Snapshot of the owner of a shard, read from the atomics in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OwnerEntry {
+pub(super) struct OwnerSnapshot {
     /// The number of its owner, or of its last one; nothing if it never had any.
     pub(super) peer: Option<usize>,
     /// Whether nobody owns it now.
@@ -75,7 +75,7 @@ impl AtomicEntry {
 
     /// What the records say.
     #[inline]
-    pub(super) fn read(&self) -> OwnerEntry {
+    pub(super) fn read(&self) -> OwnerSnapshot {
         loop {
             let number = self.number.load(Ordering::Acquire);
             let copy = &self.copies[(number & 1) as usize];
@@ -83,7 +83,7 @@ impl AtomicEntry {
             // Pairs with the fence in `write`: whoever sees a word of a later value also sees that the number has moved on.
             fence(Ordering::Acquire);
             if self.number.load(Ordering::Relaxed) == number {
-                return OwnerEntry {
+                return OwnerSnapshot {
                     peer: ((peer & (FREE - 1)) as usize).checked_sub(1),
                     free: peer & FREE != 0,
                     mark: RecordVersion {
@@ -96,7 +96,7 @@ impl AtomicEntry {
     }
 
     /// Replaces what the records say. There is one writer.
-    pub(super) fn write(&self, entry: OwnerEntry) {
+    pub(super) fn write(&self, entry: OwnerSnapshot) {
         let next = self.number.load(Ordering::Relaxed).wrapping_add(1);
         let copy = &self.copies[(next & 1) as usize];
         fence(Ordering::Release);
@@ -150,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(n: u64) -> OwnerEntry {
-        OwnerEntry {
+    fn entry(n: u64) -> OwnerSnapshot {
+        OwnerSnapshot {
             peer: Some(n as usize),
             free: n.is_multiple_of(2),
             mark: RecordVersion {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let slot = AtomicEntry::default();
-        let nothing = OwnerEntry {
+        let nothing = OwnerSnapshot {
             peer: None,
             free: false,
             mark: RecordVersion::default(),

@@ -8,15 +8,15 @@ use tenure_core::ids::{KeyspaceName, NodeName, SessionId, ShardId};
 use tenure_core::machine::Event as NodeEvent;
 use tenure_core::record::{KeyspaceKind, Owner};
 use tenure_core::router::{
-    Action, Event, Reachability, RequestRefusal, RouterMachine as Machine, ShardObservation,
-    Verdict,
+    Action, Event, OwnerSessionState, RefusalDecision, RequestRefusal, RouterMachine as Machine,
+    ShardObservation,
 };
 use tenure_core::rules::Rules;
 use tenure_core::time::Time;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::atomic_entry::OwnerEntry;
+use super::atomic_entry::OwnerSnapshot;
 use super::lookup_table::{KeyspaceTable, LookupTable, PeerNode, Route};
 use super::transport::{DrainedReport, FlushAmount, ProbeReport, Transport};
 use crate::clock::Clock;
@@ -207,7 +207,7 @@ impl RouterDriver {
         let at = ShardIndex { keyspace, place };
         let peer = owner.map(|owner| self.peer(owner));
         if let Some(slot) = self.keyspaces[keyspace].slot(place) {
-            slot.write(OwnerEntry {
+            slot.write(OwnerSnapshot {
                 peer: peer.or(slot.read().peer),
                 free: peer.is_none(),
                 mark: sight.mark,
@@ -231,8 +231,8 @@ impl RouterDriver {
 
     fn session(&mut self, session: SessionId, at: Option<(NodeName, BTreeMap<String, String>)>) {
         let reach = match at {
-            Some(_) => Reachability::Known,
-            None => Reachability::Ended,
+            Some(_) => OwnerSessionState::Live,
+            None => OwnerSessionState::Ended,
         };
         if let Some((node, addresses)) = at {
             let peer = self.peer(Owner { node, session });
@@ -250,7 +250,7 @@ impl RouterDriver {
         let now = self.parts.clock.now();
         let verdict = self.machine.refused(now, at, &refused);
         self.carry_out();
-        let Verdict::Follow(session) = verdict else {
+        let RefusalDecision::Follow(session) = verdict else {
             return None;
         };
         let peer = self.peers.get(&session).copied();

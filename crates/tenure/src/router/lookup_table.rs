@@ -11,7 +11,7 @@ use tenure_core::router::RecordVersion;
 use tenure_core::router::hold_queue::HoldQueue;
 
 use super::append_only::{AppendOnlyList, NameIndex};
-use super::atomic_entry::{AtomicEntry, OwnerEntry};
+use super::atomic_entry::{AtomicEntry, OwnerSnapshot};
 
 /// An incarnation of a node, and where to reach it.
 #[derive(Debug)]
@@ -311,7 +311,7 @@ impl LookupTable {
 
     /// Where a request for the shard goes: to its owner, or to its last one, which will say so.
     pub(super) fn route(&self, spot: ShardRef<'_>) -> Option<Route> {
-        let OwnerEntry { peer, mark, .. } = spot.slot.read();
+        let OwnerSnapshot { peer, mark, .. } = spot.slot.read();
         Some(Route {
             shard: spot.cold.id.clone(),
             owner: self.peers.get(peer?)?.clone(),

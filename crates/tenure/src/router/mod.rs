@@ -307,7 +307,7 @@ impl OwnerDirectory {
 
 impl std::fmt::Debug for OwnerDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Directory").field(self.name()).finish()
+        f.debug_tuple("OwnerDirectory").field(self.name()).finish()
     }
 }
 

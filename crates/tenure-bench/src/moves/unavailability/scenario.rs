@@ -94,8 +94,8 @@ impl Common {
     }
 }
 
-/// How its nodes are made; each opens the store for itself.
-pub(crate) struct Cast {
+/// Setup of the nodes of a scenario; each opens the store for itself.
+pub(crate) struct ScenarioSetup {
     pub(crate) url: String,
     pub(crate) cluster: ClusterName,
     pub(crate) settings: Settings,
@@ -107,7 +107,7 @@ pub(crate) struct Cast {
     pub(crate) traces: Option<PathBuf>,
 }
 
-impl Cast {
+impl ScenarioSetup {
     /// A new file for the steps of a node or a router.
     fn trace(&self, name: &str) -> Option<PathBuf> {
         let file = format!("{}-{name}-{:08x}.trace", self.cluster, random_id() as u32);
@@ -129,10 +129,10 @@ impl Cast {
     }
 }
 
-/// The whole play.
-pub(crate) struct Play {
+/// Scenario that measures for how long shards do not answer while a node joins and leaves.
+pub(crate) struct UnavailabilityScenario {
     store: Arc<dyn Store>,
-    cast: Cast,
+    cast: ScenarioSetup,
     common: Arc<Common>,
     router: Router,
     tasks: JoinSet<()>,
@@ -142,9 +142,9 @@ fn failed(error: impl std::fmt::Display) -> Exit {
     Exit::failed(error.to_string())
 }
 
-impl Play {
+impl UnavailabilityScenario {
     /// Starts the node that stays, the router and the clients.
-    pub(crate) async fn begin(store: Arc<dyn Store>, cast: Cast) -> Result<Self, Exit> {
+    pub(crate) async fn begin(store: Arc<dyn Store>, cast: ScenarioSetup) -> Result<Self, Exit> {
         let common = Arc::new(Common {
             board: Mutex::default(),
             nodes: Mutex::default(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use tenure::admin::{GcOutcome, GcRecord, Stale};
+use tenure::admin::{GcOutcome, GcRecord, StaleRecord};
 
 use crate::config::{Config, duration};
 use crate::connect;
@@ -157,7 +157,7 @@ fn outcome(done: GcRecord) -> Line {
     }
 }
 
-fn line(stale: &Stale, outcome: &'static str, error: Option<String>) -> Line {
+fn line(stale: &StaleRecord, outcome: &'static str, error: Option<String>) -> Line {
     Line {
         key: stale.key.to_string(),
         reason: stale.reason.as_str(),

@@ -7,7 +7,7 @@ use tenure::admin::{SessionState, Snapshot};
 use tenure_core::ids::{KeyspaceName, SessionId, ShardId};
 use tenure_core::keys::Key;
 use tenure_core::members::{self, UnservedGroup, UnservedReason};
-use tenure_core::record::{Damage, KeyspaceKind, LoadFailure, NodeMode, Quarantine};
+use tenure_core::record::{KeyspaceKind, LoadFailure, NodeMode, Quarantine, RecordError};
 use tenure_core::view::{KeyState, KnownRecords};
 
 use super::report::KeyspaceSummary;
@@ -173,8 +173,10 @@ fn each<K: Ord + Clone, R>(
             continue;
         };
         problems.push(match damage {
-            Damage::Corrupt(_) => problem("unreadable", &key(name), damage.to_string(), help(name)),
-            Damage::Newer(_) => problem(
+            RecordError::Corrupt(_) => {
+                problem("unreadable", &key(name), damage.to_string(), help(name))
+            }
+            RecordError::Newer(_) => problem(
                 "newer_format",
                 &key(name),
                 damage.to_string(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tenure_fleet::load::Load;
-use tenure_fleet::{Journal, Proc, Site};
+use tenure_fleet::{FleetProcess, FleetSettings, Journal};
 use tokio::task::JoinHandle;
 
 use super::UpCommand;
@@ -34,15 +34,15 @@ struct Seat {
 }
 
 enum State {
-    Runs(Proc),
+    Runs(FleetProcess),
     /// It has ended, then.
     Away(Instant),
-    Starts(JoinHandle<Result<Proc, Exit>>),
+    Starts(JoinHandle<Result<FleetProcess, Exit>>),
 }
 
 impl Seat {
     /// Starts its process. That waits for what the process says: not on the thread that hears signals.
-    fn start(&self, site: &Site, router: bool) -> JoinHandle<Result<Proc, Exit>> {
+    fn start(&self, site: &FleetSettings, router: bool) -> JoinHandle<Result<FleetProcess, Exit>> {
         let (site, name, address) = (site.clone(), self.name.clone(), self.address);
         tokio::task::spawn_blocking(move || match (router, address) {
             (true, Some(address)) => site.router_at(&name, address),
@@ -51,7 +51,7 @@ impl Seat {
         })
     }
 
-    fn proc(&self) -> Option<&Proc> {
+    fn proc(&self) -> Option<&FleetProcess> {
         match &self.state {
             State::Runs(proc) => Some(proc),
             State::Away(_) | State::Starts(_) => None,
@@ -59,7 +59,7 @@ impl Seat {
     }
 
     /// Sees whether it has gone, and starts it again after a while; says so if something has changed.
-    async fn look_after(&mut self, site: &Site) -> Option<String> {
+    async fn look_after(&mut self, site: &FleetSettings) -> Option<String> {
         match &mut self.state {
             State::Runs(proc) => {
                 if !proc.is_over() {
@@ -133,7 +133,7 @@ impl UpCommand {
         let store = config.text("store").map(ToOwned::to_owned);
         let program = std::env::current_exe()
             .map_err(|e| Exit::failed(format!("the path of this program cannot be read: {e}")))?;
-        let site = Site {
+        let site = FleetSettings {
             program,
             store: store.unwrap_or_else(|| format!("sqlite:{}", dir.join("tenure.db").display())),
             cluster: config.text("cluster").unwrap_or("demo").to_owned(),
@@ -197,7 +197,7 @@ impl UpCommand {
     /// Starts everything, one after the other; nothing if somebody interrupts.
     async fn begin(
         &self,
-        site: &Site,
+        site: &FleetSettings,
         screen: &mut Screen,
         signals: &mut Signals,
     ) -> Result<Option<Vec<Seat>>, Exit> {
@@ -263,10 +263,10 @@ fn picture(load: &Load, seats: &[Seat]) -> String {
     )
 }
 
-fn welcome(site: &Site, seats: &[Seat], routers: &[SocketAddr]) -> String {
+fn welcome(site: &FleetSettings, seats: &[Seat], routers: &[SocketAddr]) -> String {
     let procs = || seats.iter().filter_map(Seat::proc);
     let pids: Vec<String> = procs().map(|p| format!("{} {}", p.name, p.pid())).collect();
-    let first = procs().next().map_or(0, Proc::pid);
+    let first = procs().next().map_or(0, FleetProcess::pid);
     let at = routers.first().map(ToString::to_string).unwrap_or_default();
     let me = std::env::current_exe().map_or("tenure".to_owned(), |path| path.display().to_string());
     format!(

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, ActivationId, Close, Expect};
-use crate::ownership::{self, Facts, Transition, Writer};
+use crate::ownership::{self, Transition, TransitionContext, WriteIdentity};
 use crate::reason::Reason;
 use crate::record::{Owner, Ownership, Record};
 use crate::rules::Mutant;
@@ -375,7 +375,7 @@ impl Shards {
             return;
         };
         let nonce = cx.nonce();
-        let writer = Writer {
+        let writer = WriteIdentity {
             owner: Owner {
                 node: cx.config.name.clone(),
                 session,
@@ -404,7 +404,7 @@ impl Shards {
             Transition::Reclaim { .. } => Writing::Reclaim,
             _ => Writing::Other,
         };
-        let facts = Facts {
+        let facts = TransitionContext {
             ended: &|s| cx.ended(s),
             highest_epoch: highest,
             min_generation: floor,

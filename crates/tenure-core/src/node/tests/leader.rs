@@ -12,8 +12,8 @@ use crate::node::OwnPolicy;
 use crate::plan::{BalanceBy, Placement, Policy, PolicyInput, PolicyKind};
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, LeaderRecord, LoadFailure, NodeMode, Ownership, PlanningSettings, Record,
-    Role,
+    AssignedBy, LeaderRecord, LoadFailure, NodeMode, Ownership, PlanningSettings, Record,
+    RecordError, Role,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
@@ -252,7 +252,7 @@ fn a_newer_versions_leader_is_left_alone() {
     let mut bench = led(4);
     let n1 = bench.start("n1");
     bench.run(ms(10));
-    let version: Version = bench.damage(Key::Leader, Damage::Newer(2));
+    let version: Version = bench.damage(Key::Leader, RecordError::Newer(2));
     bench.run(bench.ttl() * 12);
     assert_eq!(bench.raw(&Key::Leader).version, version);
     assert_eq!(bench.serving(n1), 4, "serving does not need a leader");
@@ -261,7 +261,7 @@ fn a_newer_versions_leader_is_left_alone() {
 #[test]
 fn shards_without_a_leader_are_served_after_a_while() {
     let mut bench = led(4);
-    bench.damage(Key::Leader, Damage::Newer(2));
+    bench.damage(Key::Leader, RecordError::Newer(2));
     let n1 = bench.start("n1");
     bench.run(bench.ttl());
     assert!(!bench.started(n1), "a plan may still come");

@@ -6,7 +6,7 @@ use super::test_cluster::{TestCluster, ms};
 use crate::ids::{Epoch, ShardId};
 use crate::keys::Key;
 use crate::machine::{Action, Event, Expect, Request};
-use crate::record::{Damage, Ownership, Record};
+use crate::record::{Ownership, Record, RecordError};
 use crate::telemetry::NodeEvent;
 
 /// Two nodes that have settled, a shard that the first serves, and its epoch.
@@ -69,7 +69,7 @@ fn a_corrupt_record_stops_its_own_shard_only_and_is_restored_after_a_ttl() {
         matches!(
             n,
             NodeEvent::RecordUnreadable {
-                damage: Damage::Corrupt(_),
+                damage: RecordError::Corrupt(_),
                 ..
             }
         )
@@ -108,7 +108,7 @@ fn a_restored_record_replaces_exactly_what_was_unreadable_and_asks_every_session
 fn a_record_of_a_newer_format_is_never_replaced() {
     let (mut bench, id, _) = settled();
     let key = Key::Shard(id);
-    let version = bench.damage(key.clone(), Damage::Newer(2));
+    let version = bench.damage(key.clone(), RecordError::Newer(2));
     bench.run(bench.ttl() * 10);
     assert_eq!(bench.raw(&key).version, version);
 }
@@ -119,7 +119,7 @@ fn a_missing_record_gets_a_placeholder_at_once() {
     let key = Key::Shard(id.clone());
     bench.delete(key.clone());
     bench.run(ms(10));
-    assert_eq!(bench.raw(&key).record, Err(Damage::placeholder()));
+    assert_eq!(bench.raw(&key).record, Err(RecordError::placeholder()));
     // What comes late finds the key taken, also the write that once made the record.
     bench.run(bench.ttl() * 2);
     assert_served_above(&bench, &id, before);
@@ -203,7 +203,7 @@ fn a_start_does_not_restore_with_a_generation_that_it_drew_before_the_loss() {
     restored.epoch = Epoch::first(3);
     bench.raw_set(key.clone(), Record::Shard(Arc::new(restored)));
     bench.delete(key.clone());
-    bench.damage(key, Damage::placeholder());
+    bench.damage(key, RecordError::placeholder());
     bench.run(bench.ttl() * 4);
     assert_eq!(generations(&bench, n2), [2, 4]);
     assert_eq!(bench.shard(&id).epoch.generation(), 4);

@@ -10,7 +10,7 @@ use crate::machine::{Action, Event};
 use crate::node::tests::leader::leads;
 use crate::reason::Reason;
 use crate::record::{
-    AssignedBy, Damage, Move, MovePhase, NodeMode, Owner, Ownership, Record, Role, ShardRecord,
+    AssignedBy, Move, MovePhase, NodeMode, Owner, Ownership, Record, RecordError, Role, ShardRecord,
 };
 use crate::telemetry::{NodeEvent, ShardStep};
 
@@ -24,7 +24,7 @@ pub(super) fn pair(shards: u32, catches_up: bool) -> (TestCluster, usize, usize)
     bench.catch_up(catches_up);
     bench.mode(AssignedBy::Leader);
     // Nobody leads: nothing moves but by the test's own hand.
-    bench.damage(Key::Leader, Damage::Newer(2));
+    bench.damage(Key::Leader, RecordError::Newer(2));
     let n1 = bench.start("n1");
     bench.run(bench.ttl() * 10);
     let n2 = bench.start("n2");

@@ -14,8 +14,8 @@ use crate::machine::{
 };
 use crate::node::{KeyspaceConfig, Node, NodeConfig, Timekeeper};
 use crate::record::{
-    AssignedBy, Damage, KeyspaceKind, KeyspaceRecord, MovesPaused, NodeMode, NodeRecord,
-    PlanningSettings, Record, Role, SessionRecord, ShardRecord,
+    AssignedBy, KeyspaceKind, KeyspaceRecord, MovesPaused, NodeMode, NodeRecord, PlanningSettings,
+    Record, RecordError, Role, SessionRecord, ShardRecord,
 };
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -48,7 +48,7 @@ enum Job {
 pub(super) struct TestCluster {
     now: Time,
     config: NodeConfig,
-    store: BTreeMap<Key, (Version, Result<Record, Damage>)>,
+    store: BTreeMap<Key, (Version, Result<Record, RecordError>)>,
     revision: u64,
     writes: usize,
     processes: Vec<Process>,
@@ -532,7 +532,7 @@ impl TestCluster {
         })
     }
 
-    fn set(&mut self, key: Key, record: Result<Record, Damage>) -> Version {
+    fn set(&mut self, key: Key, record: Result<Record, RecordError>) -> Version {
         self.revision += 1;
         let version = Version::Number(self.revision);
         self.attach(&key, None);
@@ -650,7 +650,7 @@ impl TestCluster {
     }
 
     pub(super) fn corrupt(&mut self, key: Key) {
-        self.set(key, Err(Damage::Corrupt("garbage".to_owned())));
+        self.set(key, Err(RecordError::Corrupt("garbage".to_owned())));
     }
 
     pub(super) fn keyspace_key(&self) -> Key {
@@ -690,7 +690,7 @@ impl TestCluster {
         self.set(Key::Shard(id.clone()), Ok(Record::Shard(Arc::new(record))));
     }
 
-    pub(super) fn damage(&mut self, key: Key, damage: Damage) -> Version {
+    pub(super) fn damage(&mut self, key: Key, damage: RecordError) -> Version {
         self.set(key, Err(damage))
     }
 

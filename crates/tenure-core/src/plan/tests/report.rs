@@ -58,7 +58,7 @@ fn what_is_not_understood_is_named_with_the_way_out() {
     check("", FORMS);
     check("explode n1", "\"explode\" is unknown; use remove NODE");
     check("drain", "names no node, shard or number");
-    check("weight n1", "lacks a value; write weight n1=VALUE");
+    check("weight n1", "the value is missing; write weight n1=VALUE");
     check("weight n1=0", "\"0\" is not a whole number of at least 1");
     check("weight n1=-2", "\"-2\" is not a whole number of at least 1");
     check("cost orders/3=much", "\"much\" is not a whole number");

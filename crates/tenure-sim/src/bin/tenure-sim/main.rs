@@ -13,7 +13,7 @@ use tenure_console::stdout;
 use tenure_sim::run::replay;
 use tenure_sim::run_config::Mask;
 use tenure_sim::shrink::shrink;
-use tenure_sim::world::Under;
+use tenure_sim::world::ProtocolVariant;
 
 /// Simulate whole clusters under faults, in virtual time
 #[derive(Debug, Parser)]
@@ -75,7 +75,7 @@ impl Replay {
         let seed = self.seed;
         let mask = match self.shrink {
             false => Mask::default(),
-            true => match shrink(seed, Under::default()) {
+            true => match shrink(seed, ProtocolVariant::default()) {
                 Some(shrunk) => {
                     eprintln!("{} faults left after shrinking", shrunk.faults);
                     shrunk.mask
@@ -83,7 +83,7 @@ impl Replay {
                 None => Mask::default(),
             },
         };
-        let story = replay(seed, &mask, Under::default());
+        let story = replay(seed, &mask, ProtocolVariant::default());
         stdout::line(story.lines.join("\n"));
         match story.violation {
             None => {

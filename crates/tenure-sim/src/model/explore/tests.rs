@@ -53,7 +53,7 @@ fn states_that_count_as_the_same_have_the_same_futures() {
 fn a_cluster_at_rest_comes_back_to_the_same_state_and_an_hour_makes_no_difference() {
     let model = exploration("rest");
     let mut state = model.init_states().remove(0);
-    let mut telling = Telling::default();
+    let mut telling = StepReport::default();
     let ticks = 2 * 8;
     state.calm_until(state.now + 40 * ticks, Rules::sound(), &mut telling);
     let print = state.print();

@@ -9,9 +9,9 @@ use crate::store::Fnv;
 /// How many lines of a story are kept: some forty times those of a long one.
 const MOST_LINES: usize = 1_000_000;
 
-/// Where the story goes.
+/// Readable log of the events of a run, or where it goes instead.
 #[derive(Debug, Default)]
-pub enum Trace {
+pub enum EventLog {
     /// Nowhere: nothing is even put into words.
     #[default]
     Off,
@@ -26,7 +26,7 @@ pub enum Trace {
     Keep(Vec<String>),
 }
 
-impl Trace {
+impl EventLog {
     /// A trace that becomes one number.
     pub fn hashing() -> Self {
         Self::Hash {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_story_without_end_is_cut_and_says_so() {
-        let mut trace = Trace::Keep(vec![String::new(); MOST_LINES - 1]);
+        let mut trace = EventLog::Keep(vec![String::new(); MOST_LINES - 1]);
         for n in 0..3 {
             trace.line(n, "n0/p0", format_args!("again"));
         }

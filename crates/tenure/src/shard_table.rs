@@ -106,14 +106,14 @@ impl KeyspaceShards {
     }
 }
 
-/// All of it.
-pub(crate) struct LocalShards {
+/// Table of the shards of a node: read by requests, written by the driver.
+pub(crate) struct ShardTable {
     pub(crate) node: NodeName,
     keyspaces: BTreeMap<KeyspaceName, KeyspaceShards>,
     addresses: RwLock<HashMap<SessionId, Arc<BTreeMap<String, String>>>>,
 }
 
-impl LocalShards {
+impl ShardTable {
     pub(crate) fn new(node: NodeName, keyspaces: impl IntoIterator<Item = KeyspaceShards>) -> Self {
         Self {
             node,

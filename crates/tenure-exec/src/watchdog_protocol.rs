@@ -52,10 +52,10 @@ pub struct Start {
     pub limits: Limits,
 }
 
-/// From `exec` to the watchdog.
+/// Command from `exec` to the watchdog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum WatchdogCommand {
     /// Start a child.
     Start(Start),
     /// The lease was renewed.
@@ -74,10 +74,10 @@ pub(crate) enum Order {
     },
 }
 
-/// From the watchdog to `exec`.
+/// Report from the watchdog to `exec`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
+pub(crate) enum WatchdogReport {
     /// The watchdog is in a session of its own and takes orders.
     Ready,
     /// A child is dead and reaped, and so is everything that it forked.
@@ -85,14 +85,14 @@ pub(crate) enum Report {
         /// Which child.
         id: u64,
         /// Its end.
-        how: Ended,
+        how: ChildEnd,
     },
 }
 
 /// End of a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum ChildEnd {
     /// By itself, with this exit code (128 + the signal, if it died of one).
     Exited(i32),
     /// The watchdog ended it, because it was asked to or because the lease ran out.
@@ -103,7 +103,7 @@ pub enum Ended {
     WatchdogLost,
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for ChildEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exited(code) if *code > 128 => write!(f, "was killed by signal {}", code - 128),
@@ -139,16 +139,19 @@ mod tests {
             limits,
         };
         for order in [
-            Order::Start(start),
-            Order::Lease { id: 7, limits },
-            Order::Stop {
+            WatchdogCommand::Start(start),
+            WatchdogCommand::Lease { id: 7, limits },
+            WatchdogCommand::Stop {
                 id: 7,
                 kill_at: Time::NEVER,
             },
         ] {
             let line = serde_json::to_string(&order).unwrap();
             assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order);
+            assert_eq!(
+                serde_json::from_str::<WatchdogCommand>(&line).unwrap(),
+                order
+            );
         }
     }
 }
