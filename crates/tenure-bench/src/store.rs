@@ -118,7 +118,7 @@ impl StoreBench {
         eprintln!("measuring {} …", bed.store.info().url);
         let measured = tokio::select! {
             measured = self.measure(&bed) => measured,
-            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; the written keys are deleted")),
+            _ = tokio::signal::ctrl_c() => Err(Exit::failed("benchmark interrupted; it deletes the keys that it wrote in the store")),
         };
         let cleaned = bed.clean().await;
         let measured = measured?;

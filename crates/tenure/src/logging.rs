@@ -132,7 +132,7 @@ pub(crate) fn log(note: &NodeEvent) {
         ),
         NodeEvent::TombstoneRemoved { key } => debug!(%key, "unreferenced tombstone removed"),
         NodeEvent::WriteDenied { key, error } => {
-            debug!(%key, error, "store denied the write of a record")
+            debug!(%key, error, "store denied permission to write a record")
         }
     }
 }

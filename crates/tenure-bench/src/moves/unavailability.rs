@@ -97,7 +97,7 @@ pub(crate) async fn measure(url: String, bench: &MovesBench) -> Result<Store, Ex
         let cluster = ClusterName::new(format!("bench-{:08x}", random_id() as u32))?;
         let figures = tokio::select! {
             figures = one(&store, &url, &cluster, mode, load, bench) => figures,
-            _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; the written keys are deleted")),
+            _ = tokio::signal::ctrl_c() => Err(Exit::failed("benchmark interrupted; it deletes the keys that it wrote in the store")),
         };
         let cleaned = match shared {
             true => clean(&store, &cluster).await,

@@ -78,7 +78,7 @@ pub(crate) async fn count(url: &str, mode: AssignedBy, routers: u32) -> Result<W
     };
     let counted = tokio::select! {
         counted = stage.play(routers) => counted,
-        _ = tokio::signal::ctrl_c() => Err(Exit::failed("interrupted; the written keys are deleted")),
+        _ = tokio::signal::ctrl_c() => Err(Exit::failed("benchmark interrupted; it deletes the keys that it wrote in the store")),
     };
     clean(&stage.store, &stage.cluster).await?;
     counted

@@ -44,7 +44,9 @@ pub(super) fn measure(spec: &mut PlanningSettings, text: Option<&str>) -> Result
         Some("shards") => Some(BalanceBy::Shards),
         Some("cost") => Some(BalanceBy::Cost),
         Some(other) => {
-            return Err(format!("unknown quantity {other:?}; use shards or cost"));
+            return Err(format!(
+                "unknown value {other:?} for balance_by; use shards or cost"
+            ));
         }
     };
     Ok(())

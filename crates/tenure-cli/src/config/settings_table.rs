@@ -350,7 +350,7 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "drain_timeout",
         SettingKind::Time(|s, v| s.drain_timeout = v, |t| t.drain_timeout),
-        "Time for running requests to finish before they are cancelled, when a shard leaves the node",
+        "Time for running requests (of `exec`: for the child process) to finish when a shard leaves the node; then they are cancelled",
     ),
     knob(
         "router_hold_timeout",
@@ -435,12 +435,12 @@ pub(crate) const KNOBS: &[SettingDefinition] = &[
     knob(
         "band_shards",
         SettingKind::PlanCount(|p, v| p.band_shards = v),
-        "Tolerated deviation from the target number of shards before balancing starts",
+        "Tolerated deviation of a node's number of shards from its target; beyond it, shards are moved for balance",
     ),
     knob(
         "band_cost_permille",
         SettingKind::PlanCount(|p, v| p.band_cost_permille = v),
-        "Tolerated deviation from the target cost before balancing starts, in parts per thousand",
+        "Tolerated deviation of a node's total cost from its target, in parts per thousand; beyond it, shards are moved for balance",
     ),
     knob(
         "cost_floor",

@@ -41,7 +41,7 @@ impl Service<Uri> for SingleUseConnector {
         let again = self.used.swap(true, Ordering::Relaxed);
         Box::pin(async move {
             if again {
-                return Err(io::Error::other("the connection was lost"));
+                return Err(io::Error::other("the connection to etcd was lost"));
             }
             let host = uri.host().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']');

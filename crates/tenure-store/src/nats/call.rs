@@ -118,7 +118,7 @@ impl Client {
                 PermissionDenial::Asking => about.forbidden(),
                 PermissionDenial::Hearing => about.deaf(),
             }),
-            () = link.retirement() => Err(about.uncertain("the connection was lost")),
+            () = link.retirement() => Err(about.uncertain("the connection to NATS was lost")),
             () = tokio::time::sleep_until(deadline) => {
                 // Dropped below, it speaks against the server.
                 drop(waiting);
