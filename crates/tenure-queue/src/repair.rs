@@ -10,7 +10,7 @@ use crate::ids::TaskId;
 use crate::keys::{IndexEntry, IndexKind};
 use crate::queue::Queue;
 use crate::queue_record::QueueSettings;
-use crate::schedule::LastTicks;
+use crate::schedule::RememberedTicks;
 use crate::store_time::StoreTime;
 use crate::task_store::{TaskStore, in_time};
 
@@ -240,7 +240,7 @@ impl TaskStore {
     async fn purge_entries(&self, entries: Vec<IndexEntry>) -> Result<u64, QueueError> {
         let ids: Vec<TaskId> = entries.iter().map(|entry| entry.id.clone()).collect();
         let (mut deletes, mut of, mut over) = (Vec::new(), Vec::new(), Vec::new());
-        let mut noted = LastTicks::default();
+        let mut noted = RememberedTicks::default();
         for (entry, held) in entries.into_iter().zip(self.read_many(&ids).await) {
             match held {
                 Ok(Some(held)) if IndexEntry::of(&held.task) == entry => {

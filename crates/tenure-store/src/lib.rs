@@ -5,7 +5,6 @@
 
 #[cfg(any(feature = "nats", feature = "s3"))]
 mod concurrent_batch;
-pub mod diagnose;
 mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -28,6 +27,7 @@ pub mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;
+pub mod store_check;
 #[cfg(any(feature = "nats", feature = "s3"))]
 mod timestamps;
 mod url;

@@ -8,13 +8,13 @@ use async_trait::async_trait;
 use tenure_core::ids::{LeaseId, Revision};
 use tokio::time::Instant;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::operation::Op;
 use crate::store::{
     Delete, DeleteIf, Entry, KeyPage, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
     no_leases,
 };
+use crate::store_check::Finding;
 use crate::watch::Watch;
 
 /// What was asked of a store in one kind of call.

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tenure_core::ids::{LeaseId, Revision, Version};
 pub use tenure_core::machine::LeaseState;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
+use crate::store_check::Finding;
 use crate::watch::Watch;
 
 /// One key with its value.

@@ -323,9 +323,9 @@ impl TaskStore {
 
 /// Which ticks schedules remember, each read once.
 #[derive(Debug, Default)]
-pub(crate) struct LastTicks(BTreeMap<ScheduleName, Option<StoreTime>>);
+pub(crate) struct RememberedTicks(BTreeMap<ScheduleName, Option<StoreTime>>);
 
-impl LastTicks {
+impl RememberedTicks {
     /// Whether this is no task of a tick, or its schedule will never submit it again.
     pub(crate) async fn contains(
         &mut self,

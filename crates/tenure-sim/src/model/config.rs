@@ -1,7 +1,7 @@
 //! Scopes: how large a world, and how much misfortune.
 
 use super::reachability::Sight::{self, *};
-use super::world::TTL;
+use super::timing::TTL;
 
 /// How often each misfortune may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@ use super::canonical::without_bases;
 use super::explore::Exploration;
 use super::liveness::BOUND;
 use super::state::State;
+use super::step_report::StepReport;
 use super::transitions::ModelAction;
-use super::world::StepReport;
 
 /// How many lines of a beginning, or of a recovery that fails, are told.
 const ENDS: usize = 40;

@@ -11,9 +11,10 @@ use super::invariants::HighestEpoch;
 use super::liveness::Distances;
 use super::reachability::Sights;
 use super::state::{ModelNode, State};
+use super::step_report::StepReport;
 use super::store::ModelStore;
+use super::timing::TTL;
 use super::transitions::ModelAction;
-use super::world::{StepReport, TTL};
 use crate::clock::Clock;
 
 /// Invariant that every state is to keep.

@@ -14,8 +14,9 @@ use tenure_core::rules::Rules;
 
 use super::config::{Budget, LastNodeKind};
 use super::state::{ModelNode, State};
+use super::step_report::StepReport;
+use super::timing::shard;
 use super::transitions::ModelAction;
-use super::world::{StepReport, shard};
 
 /// Within how many steps a state must be whole.
 pub(crate) const BOUND: u32 = 1_000;

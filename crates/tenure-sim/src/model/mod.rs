@@ -14,9 +14,10 @@ mod reachability;
 mod router;
 mod run;
 mod state;
+mod step_report;
 mod store;
+mod timing;
 mod transitions;
-mod world;
 
 pub use config::{Back, Budget, LastNodeKind, SCOPES, Scope, scope};
 pub use reachability::Sight;

@@ -22,7 +22,8 @@ use tenure_core::time::Time;
 use super::canonical::base;
 use super::reachability::Sight;
 use super::state::State;
-use super::world::{StepReport, shard};
+use super::step_report::StepReport;
+use super::timing::shard;
 
 /// Something that a line tells.
 #[derive(Clone, Copy, Debug)]

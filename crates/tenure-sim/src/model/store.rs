@@ -11,7 +11,7 @@ use tenure_core::record::{NodeRecord, Record};
 use super::canonical::base;
 use super::reachability::Sight;
 use super::state::{PendingEvent, Process, State};
-use super::world::StepReport;
+use super::step_report::StepReport;
 use crate::describe;
 use crate::world::named;
 

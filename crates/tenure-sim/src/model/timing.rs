@@ -1,32 +1,11 @@
-//! What all parts of the model agree on: its times, its shard, and how a step tells of itself.
+//! Times of the model, and its shard.
 
 use std::time::Duration;
 
 use tenure_core::ids::{KeyspaceName, ShardId, ShardName};
 use tenure_core::settings::{Settings, Timing};
 
-use super::reachability::Sight;
 use crate::world::{KEYSPACE, named};
-
-/// Report of a step, beside the state that it leads to.
-#[derive(Debug, Default)]
-pub(crate) struct StepReport {
-    pub(crate) sights: u64,
-    /// The story, if it is wanted.
-    pub(crate) lines: Option<Vec<String>>,
-}
-
-impl StepReport {
-    pub(crate) fn line(&mut self, words: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(words());
-        }
-    }
-
-    pub(crate) fn saw(&mut self, sight: Sight) {
-        self.sights |= sight.bit();
-    }
-}
 
 /// The ttl, in the model's unit of time.
 pub(crate) const TTL: u64 = 20;

@@ -19,7 +19,8 @@ use super::config::{Back, Scope};
 use super::reachability::Sight;
 use super::router::{RequestStage, RouterProcess};
 use super::state::State;
-use super::world::{StepReport, shard};
+use super::step_report::StepReport;
+use super::timing::shard;
 use crate::clock::Instant;
 
 /// Action that leads from one state of the model to the next.

@@ -8,13 +8,13 @@
 mod batch;
 mod call;
 mod connect;
-mod diagnose;
 mod errors;
 mod kv;
 mod lease;
 mod proto;
 mod settings;
 mod single_use_connector;
+mod store_check;
 mod watch;
 
 use std::fmt;
@@ -27,11 +27,11 @@ use tenure_core::ids::Revision;
 use connect::{Client, Cluster};
 use settings::ParsedUrl;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
     self, ClockScope, Delete, DeleteIf, Entry, Leases, Listing, Put, PutIf, Store, StoreInfo,
 };
+use crate::store_check::Finding;
 use crate::url::redacted;
 use crate::watch::Watch;
 
@@ -129,7 +129,7 @@ impl Store for EtcdStore {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        diagnose::examine(self).await
+        store_check::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

@@ -4,8 +4,8 @@ use super::EtcdStore;
 use super::proto::{
     MEMBERS, MemberListRequest, MemberListResponse, STATUS, StatusRequest, StatusResponse,
 };
-use crate::diagnose::Finding;
 use crate::error::StoreError;
+use crate::store_check::Finding;
 
 /// Where a server that was set up without a quota of its own stops taking writes.
 const DEFAULT_QUOTA: i64 = 2 << 30;
@@ -101,7 +101,7 @@ fn voters(count: usize) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::Level;
+    use crate::store_check::Level;
 
     #[test]
     fn versions_whose_deposed_leaders_answer_are_told_apart() {

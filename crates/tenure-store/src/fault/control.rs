@@ -52,7 +52,7 @@ type Predicate = Arc<dyn Fn(Op, &str) -> bool + Send + Sync>;
 
 /// How the switches stand.
 #[derive(Clone)]
-pub(super) struct FaultControl {
+pub(super) struct FaultSwitches {
     pub(super) link: LinkState,
     pub(super) slow: Duration,
     slow_replies: Duration,
@@ -72,7 +72,7 @@ pub(super) struct DrawnFaults {
 }
 
 pub(super) struct SharedControl {
-    pub(super) control: watch::Sender<FaultControl>,
+    pub(super) control: watch::Sender<FaultSwitches>,
     rng: Mutex<SplitMix>,
 }
 
@@ -180,7 +180,7 @@ impl FaultHandle {
     pub(super) fn new(config: FaultConfig) -> (Arc<SharedControl>, Self) {
         let shared = Arc::new(SharedControl {
             rng: Mutex::new(SplitMix::new(config.seed)),
-            control: watch::Sender::new(FaultControl {
+            control: watch::Sender::new(FaultSwitches {
                 link: LinkState::Up,
                 slow: Duration::ZERO,
                 slow_replies: Duration::ZERO,
@@ -198,7 +198,7 @@ impl FaultHandle {
         self.0.clone()
     }
 
-    fn switch(&self, switch: impl FnOnce(&mut FaultControl)) {
+    fn switch(&self, switch: impl FnOnce(&mut FaultSwitches)) {
         self.0.control.send_modify(switch);
     }
 
@@ -258,7 +258,7 @@ impl FaultHandle {
     /// Ends every fault, those by chance included. What hung goes on.
     pub fn heal(&self) {
         self.switch(|c| {
-            *c = FaultControl {
+            *c = FaultSwitches {
                 link: LinkState::Up,
                 slow: Duration::ZERO,
                 slow_replies: Duration::ZERO,

@@ -16,13 +16,13 @@ use tenure_core::ids::{LeaseId, Revision};
 use control::{DrawnFaults, SharedControl};
 pub use control::{FaultConfig, FaultHandle};
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::operation::Op;
 use crate::store::{
     Delete, DeleteIf, Entry, KeyPage, LeaseState, Leases, Listing, Put, PutIf, Store, StoreInfo,
     no_leases,
 };
+use crate::store_check::Finding;
 use crate::watch::Watch;
 
 /// A store that fails as told by its [`FaultHandle`]. Otherwise it is the store that it wraps.

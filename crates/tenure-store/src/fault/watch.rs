@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::control::{FaultControl, LinkState, SharedControl};
+use super::control::{FaultSwitches, LinkState, SharedControl};
 use crate::watch::{ChangeBatch, Watch, WatchEnd, WatchSource};
 
 pub(super) fn wrap(inner: Watch, shared: Arc<SharedControl>, cuts: u64) -> Watch {
@@ -33,7 +33,7 @@ impl fmt::Debug for FaultWatch {
     }
 }
 
-fn silent(control: &FaultControl) -> bool {
+fn silent(control: &FaultSwitches) -> bool {
     control.muted || control.link == LinkState::Hung
 }
 

@@ -10,7 +10,6 @@ mod bucket;
 mod call;
 mod connect;
 mod connection;
-mod diagnose;
 mod errors;
 mod jetstream;
 mod key_pages;
@@ -18,6 +17,7 @@ mod kv;
 mod list;
 mod purge_tombstones;
 mod settings;
+mod store_check;
 mod stream_reader;
 mod subjects;
 mod watch;
@@ -34,11 +34,11 @@ use connect::{Client, Cluster};
 use settings::ParsedUrl;
 use subjects::SubjectNames;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
     self, ClockScope, Delete, DeleteIf, Entry, Listing, Put, PutIf, Store, StoreInfo,
 };
+use crate::store_check::Finding;
 use crate::url::redacted;
 use crate::watch::Watch;
 
@@ -139,7 +139,7 @@ impl Store for NatsStore {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        diagnose::examine(self).await
+        store_check::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

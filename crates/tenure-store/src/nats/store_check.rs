@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use super::NatsStore;
 use super::call::NatsRequest;
 use super::jetstream::{self, AccountInfo, Replica, StreamConfig, Varz, VarzConfig};
-use crate::diagnose::Finding;
 use crate::error::StoreError;
+use crate::store_check::Finding;
 
 /// How long the monitoring port may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -178,7 +178,7 @@ async fn varz(monitor: &str) -> Result<VarzConfig, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::Level;
+    use crate::store_check::Level;
 
     #[test]
     fn when_a_write_is_on_disk_is_told_as_far_as_it_is_known() {

@@ -8,7 +8,6 @@
 mod batches;
 mod client;
 mod connection;
-mod diagnose;
 mod errors;
 mod keys;
 mod pgpass;
@@ -18,6 +17,7 @@ mod revisions;
 mod schema;
 mod socket;
 mod sql;
+mod store_check;
 mod tables;
 mod tls;
 mod url;
@@ -39,11 +39,11 @@ use revisions::RevisionPositions;
 use url::ConnectionTarget;
 use watcher::WatcherHandle;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, Expect, KeyPage, Listing, Put, PutIf, Store, StoreInfo,
 };
+use crate::store_check::Finding;
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
 /// How many deletions by one store pass between two purges.
@@ -321,6 +321,6 @@ impl Store for PostgresStore {
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         let session = self.link.session().await?;
-        diagnose::examine(&session, &self.dialer.target).await
+        store_check::examine(&session, &self.dialer.target).await
     }
 }

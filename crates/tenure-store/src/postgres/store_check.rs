@@ -4,8 +4,8 @@ use tokio_postgres::Row;
 
 use super::client::StatementSession;
 use super::url::{ConnectionTarget, ServerHost};
-use crate::diagnose::Finding;
 use crate::error::StoreError;
+use crate::store_check::Finding;
 
 const SETTINGS: &str = "
     SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
@@ -164,7 +164,7 @@ fn transactions(open: i64) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::Level;
+    use crate::store_check::Level;
 
     fn level(finding: Finding) -> Level {
         assert_eq!(finding.level == Level::Ok, finding.advice.is_none());

@@ -12,7 +12,6 @@ mod bucket_sync;
 mod capabilities;
 mod capability_probe;
 mod credentials;
-mod diagnose;
 mod errors;
 mod http;
 mod identity;
@@ -27,6 +26,7 @@ mod requests;
 mod service_clock;
 mod settings;
 mod sigv4;
+mod store_check;
 mod tls;
 mod watch;
 mod xml;
@@ -46,11 +46,11 @@ use object_format::NonceSource;
 use object_names::ObjectNames;
 use settings::ParsedUrl;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, KeyPage, Listing, Put, PutIf, Store, StoreInfo,
 };
+use crate::store_check::Finding;
 use crate::url::redacted;
 use crate::watch::Watch;
 
@@ -140,7 +140,7 @@ impl Store for S3Store {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        diagnose::examine(self).await
+        store_check::examine(self).await
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::S3Store;
 use super::xml;
-use crate::diagnose::Finding;
 use crate::error::StoreError;
+use crate::store_check::Finding;
 
 /// Reads that are timed.
 const READS: u32 = 5;

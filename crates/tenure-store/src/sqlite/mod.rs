@@ -8,10 +8,10 @@
 mod change_signal;
 mod connect;
 mod connection_thread;
-mod diagnose;
 mod errors;
 mod path_checks;
 mod sql;
+mod store_check;
 mod watcher;
 
 use std::path::Path;
@@ -26,11 +26,11 @@ pub use connect::HostCheck;
 use connection_thread::ConnectionHandle;
 use watcher::WatcherHandle;
 
-use crate::diagnose::Finding;
 use crate::error::StoreError;
 use crate::store::{
     ClockScope, Delete, DeleteIf, Entry, KeyPage, Listing, Put, PutIf, Store, StoreInfo,
 };
+use crate::store_check::Finding;
 use crate::watch::{TOMBSTONES_KEPT, Watch};
 
 /// How many keys a transaction of a batch takes at most: a compromise between one fsync per key and making others wait.
@@ -222,7 +222,7 @@ impl Store for SqliteStore {
         let place = self.database.place.clone();
         let looked = self
             .reader
-            .read("", move |conn| diagnose::examine(conn, &place));
+            .read("", move |conn| store_check::examine(conn, &place));
         looked.await
     }
 

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::path_checks::DatabasePath;
-use crate::diagnose::Finding;
+use crate::store_check::Finding;
 
 /// Looks at everything.
 pub(super) fn examine(conn: &Connection, place: &DatabasePath) -> rusqlite::Result<Vec<Finding>> {
@@ -64,7 +64,7 @@ fn file_system(kind: Option<String>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::Level;
+    use crate::store_check::Level;
 
     #[test]
     fn what_would_lose_confirmed_writes_is_told() {

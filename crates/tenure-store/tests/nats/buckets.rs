@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_store::diagnose::Level;
 use tenure_store::servers::nats::{Nats, NatsOptions, NatsRelease};
+use tenure_store::store_check::Level;
 use tenure_store::{PutIf, describe, open, open_existing};
 
 use super::{bounded, create, denial};

@@ -28,7 +28,7 @@ const AT_ONCE: usize = 4096;
 
 /// One shard: its keyspace by number, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ShardIndex {
+pub(crate) struct ShardPosition {
     keyspace: usize,
     place: usize,
 }
@@ -53,9 +53,9 @@ pub(crate) enum RouterInput {
         at: Option<(NodeName, BTreeMap<String, String>)>,
     },
     /// Nothing is in flight for a shard.
-    Drained { at: ShardIndex, hold: u64 },
+    Drained { at: ShardPosition, hold: u64 },
     /// An owner takes requests again.
-    Answered { at: ShardIndex },
+    Answered { at: ShardPosition },
     /// A request was refused.
     Refused {
         shard: ShardId,
@@ -95,7 +95,7 @@ type Early = BTreeMap<ShardId, (Option<Owner>, ShardObservation)>;
 pub(crate) struct RouterDriver {
     parts: RouterDriverParts,
     inputs: DriverSender,
-    machine: Machine<ShardIndex>,
+    machine: Machine<ShardPosition>,
     keyspaces: Vec<Arc<KeyspaceTable>>,
     numbers: HashMap<KeyspaceName, usize>,
     early: Early,
@@ -189,10 +189,10 @@ impl RouterDriver {
         }
     }
 
-    fn at(&self, shard: &ShardId) -> Option<ShardIndex> {
+    fn at(&self, shard: &ShardId) -> Option<ShardPosition> {
         let keyspace = *self.numbers.get(&shard.keyspace)?;
         let place = self.keyspaces[keyspace].of_shard(&shard.shard)?;
-        Some(ShardIndex { keyspace, place })
+        Some(ShardPosition { keyspace, place })
     }
 
     fn shard(&mut self, shard: ShardId, owner: Option<Owner>, sight: ShardObservation) {
@@ -204,7 +204,7 @@ impl RouterDriver {
         let Some(place) = self.keyspaces[keyspace].place(&shard.shard) else {
             return;
         };
-        let at = ShardIndex { keyspace, place };
+        let at = ShardPosition { keyspace, place };
         let peer = owner.map(|owner| self.peer(owner));
         if let Some(slot) = self.keyspaces[keyspace].slot(place) {
             slot.write(OwnerSnapshot {
@@ -263,7 +263,7 @@ impl RouterDriver {
         })
     }
 
-    fn step(&mut self, at: ShardIndex, event: Event) {
+    fn step(&mut self, at: ShardPosition, event: Event) {
         let now = self.parts.clock.now();
         self.machine.step(now, at, event);
         self.carry_out();
@@ -278,7 +278,7 @@ impl RouterDriver {
         }
     }
 
-    fn act(&mut self, at: ShardIndex, shard: &ShardId, action: Action) {
+    fn act(&mut self, at: ShardPosition, shard: &ShardId, action: Action) {
         let transport = self.parts.transport.clone();
         let tell = || self.parts.tell.clone();
         match action {

@@ -7,7 +7,7 @@ use tenure_core::ids::ShardId;
 use tenure_core::router::HoldReason;
 use tokio::sync::mpsc;
 
-use super::driver::{RouterInput, ShardIndex};
+use super::driver::{RouterInput, ShardPosition};
 use super::lookup_table::Route;
 
 /// Carries requests to the owners of shards, and keeps them back when told to.
@@ -50,7 +50,7 @@ pub enum FlushAmount {
 /// Reports that nothing is in flight for a shard any more.
 #[derive(Debug)]
 pub struct DrainedReport {
-    pub(super) at: ShardIndex,
+    pub(super) at: ShardPosition,
     pub(super) hold: u64,
     pub(super) tell: mpsc::UnboundedSender<RouterInput>,
 }
@@ -67,7 +67,7 @@ impl DrainedReport {
 /// Reports that an owner which has refused takes requests again.
 #[derive(Debug)]
 pub struct ProbeReport {
-    pub(super) at: ShardIndex,
+    pub(super) at: ShardPosition,
     pub(super) tell: mpsc::UnboundedSender<RouterInput>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use tenure_store::diagnose::Finding;
+use tenure_store::store_check::Finding;
 use tenure_store::{Store, StoreError};
 
 use crate::config::{Config, duration};

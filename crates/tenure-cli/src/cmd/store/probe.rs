@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tenure_core::ids::{LeaseId, SessionId};
-use tenure_store::diagnose::Finding;
+use tenure_store::store_check::Finding;
 use tenure_store::{
     Delete, DeleteIf, Leases, Put, PutIf, Revision, Store, StoreError, Version, Watch,
 };

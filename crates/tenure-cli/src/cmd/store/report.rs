@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tenure_store::StoreInfo;
-use tenure_store::diagnose::{Finding, Level};
+use tenure_store::store_check::{Finding, Level};
 
 use crate::stdout;
 use crate::table::wrap;
