@@ -161,9 +161,9 @@ impl std::fmt::Display for TransitionError {
     }
 }
 
-/// Context of an ownership transition: what the writer knows beside the record. `ended` must be stable: once true, true for ever.
+/// Context of an ownership transition: facts that the writer knows in addition to the record. `ended` must never change from true to false.
 pub struct TransitionContext<'a> {
-    /// Whether a session is proven to be over.
+    /// Returns `true` if a session is proven to be over.
     pub ended: &'a dyn Fn(SessionId) -> bool,
     /// The highest epoch of this shard that the writer has ever seen: a record that was lost and came back may know less.
     pub highest_epoch: Epoch,
@@ -184,10 +184,9 @@ pub struct WriteIdentity {
     pub nonce: Nonce,
 }
 
-/// The record that `change` by an operator makes of `record`.
+/// Applies a transition by an operator and returns the new record.
 ///
-/// An operator has no session, owns nothing and knows no more of the shard than its record. The writer in `nonce` stands for
-/// its session. `ended` must be stable, as in [`TransitionContext`].
+/// An operator has no session, owns no shard and knows only the record. The writer in `nonce` takes the place of a session. `ended` must be stable, as in [`TransitionContext`].
 pub fn apply_as_operator(
     record: &ShardRecord,
     change: Transition,

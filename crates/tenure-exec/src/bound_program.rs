@@ -1,8 +1,8 @@
 //! Programs that do not outlive this process.
 //!
-//! Each runs below a reaper, which adopts whatever the program forks and kills all of it when the program
-//! ends, when it is told to, and when this process dies. The kernel tells the reaper of the death of the *thread* that
-//! started it: so one thread, which lives as long as the process, starts them all.
+//! Each program runs below a reaper. The reaper adopts all processes that the program forks, and kills them when the program ends, on
+//! request, and when this process dies. The kernel notifies the reaper of the death of the *thread* that started it, so one thread, which
+//! lives as long as the process, starts all programs.
 
 use std::ffi::OsString;
 use std::io;

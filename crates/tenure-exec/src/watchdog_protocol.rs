@@ -78,13 +78,13 @@ pub(crate) enum WatchdogCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WatchdogReport {
-    /// The watchdog is in a session of its own and takes orders.
+    /// The watchdog has its own process session and accepts commands.
     Ready,
     /// A child is dead and reaped, and so is everything that it forked.
     Ended {
-        /// Which child.
+        /// Number of the child.
         id: u64,
-        /// Its end.
+        /// Exit status of the child.
         how: ChildEnd,
     },
 }

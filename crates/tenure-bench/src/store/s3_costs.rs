@@ -1,8 +1,8 @@
 //! Cost of idle nodes on a bucket, where every request is paid for.
 //!
-//! Nodes really run, each with a store of its own, at a short ttl; what they asked for is counted, and told per minute at the default
-//! ttl: everything they do at rest is timed by the ttl, and the looks at the bucket are, too, in the same proportion.
-//! Beside it stands what others do, who keep one lease per shard and renew each of them.
+//! Real nodes run with a short ttl, each with its own store connection. The benchmark counts their requests and reports the number per
+//! minute at the default ttl: all requests at rest, and the polls of the bucket, scale with the ttl. The baseline is a design with one
+//! lease per shard, each renewed on its own.
 
 use std::io::Write;
 use std::sync::Arc;
